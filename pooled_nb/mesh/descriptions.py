@@ -1,0 +1,109 @@
+"""Session descriptions and candidates as they cross signaling: what is sent and taken (DESIGN section 4).
+
+Text in, text out, no I/O. Everything signaled is untrusted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from pooled_nb.errors import LinkFailed
+from pooled_nb.mesh import fingerprints
+
+MAX_CANDIDATES = 64
+"""Of one description, and of those trickled to one connection."""
+_LOCAL_NAME = re.compile(r"[A-Za-z0-9-]{1,63}\.local")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A description that may be applied.
+
+    Attributes
+    ----------
+    sdp
+        The text without candidates that nobody can use.
+    fingerprint
+        ``"sha-256 <hex:…>"`` in lower case, the only one.
+    names
+        Candidate lines (``candidate:…``) whose address is a ``….local`` name, to be resolved apart:
+        one that nobody resolves must not hold up the others.
+    """
+
+    sdp: str
+    fingerprint: str
+    names: tuple[str, ...]
+
+
+def outgoing(sdp: str) -> str:
+    """Our gathered description with the sha-256 fingerprint alone (aiortc writes three)."""
+    return fingerprints.only_sha256(sdp)
+
+
+def has_candidates(sdp: str) -> bool:
+    """Whether the description names any way to its sender."""
+    return "\na=candidate:" in sdp
+
+
+def take(sdp: str) -> Taken:
+    """Check a signaled description.
+
+    Raises
+    ------
+    LinkFailed
+        It is not one data section, or does not name exactly one fingerprint (PROTOCOL section 4: a stack
+        that accepts any of several must refuse more than one).
+    """
+    # `splitlines` parts at more than CR and LF, as aiortc's parser does: no line may hide from either.
+    lines = sdp.splitlines()
+    media = [line for line in lines if line.startswith("m=")]
+    if len(media) != 1 or not media[0].startswith("m=application "):
+        raise LinkFailed("The other device described something else than one data connection.", _UPDATE)
+    found = fingerprints.one(sdp)
+    if found is None:
+        raise LinkFailed("The other device did not name exactly one certificate.", _UPDATE)
+    kept: list[str] = []
+    names: list[str] = []
+    candidates = 0
+    for line in lines:
+        if line.startswith("a=candidate:"):
+            candidates += 1
+            kind = _kind(line[2:])
+            if kind == "name" and len(names) < MAX_CANDIDATES:
+                names.append(line[2:])
+            if kind != "address" or candidates > MAX_CANDIDATES:
+                continue
+        kept.append(line)
+    if names:
+        # With these still to come the list is not at its end, whatever the sender thought.
+        kept = [line for line in kept if line != "a=end-of-candidates"]
+    return Taken("\r\n".join([*kept, ""]), found, tuple(names))
+
+
+def is_usable(candidate: str) -> bool:
+    """Whether a trickled ``candidate:…`` line is UDP, to an address or a ``….local`` name."""
+    return _kind(candidate) != "no"
+
+
+def _kind(candidate: str) -> str:
+    """``"address"``, ``"name"`` or ``"no"``."""
+    parts = candidate.split()
+    # candidate:<foundation> <component> <protocol> <priority> <address> <port> typ <type> …
+    if len(parts) < 8 or not parts[0].startswith("candidate:") or parts[6] != "typ":
+        return "no"
+    if parts[2].lower() != "udp" or parts[1] != "1" or not (parts[3].isascii() and parts[3].isdigit()):
+        return "no"
+    if not (parts[5].isascii() and parts[5].isdigit() and 0 < int(parts[5]) < 65536):
+        return "no"
+    if _LOCAL_NAME.fullmatch(parts[4]):
+        return "name"
+    try:
+        ipaddress.ip_address(parts[4])
+    except ValueError:
+        return "no"
+    return "address"
+
+
+_UPDATE = "Update pooled_nb on both devices, or try another signaling server."

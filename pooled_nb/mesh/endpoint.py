@@ -1,0 +1,284 @@
+"""This device at a signaling server: `network.Endpoint` (PROTOCOL section 2).
+
+OFFER, ANSWER and CANDIDATE in and out; everything a server says is untrusted, and what does not belong
+to a dial or a connection that is known here is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from pooled_nb.errors import LinkFailed, RoomNotFound
+from pooled_nb.mesh import descriptions
+from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.deadline import Deadline
+from pooled_nb.mesh.ice import IcePolicy
+from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.peerjs import shapes
+from pooled_nb.mesh.peerjs.session import Session
+from pooled_nb.mesh.rtc import CONNECT_S, RtcConnection
+
+log = logging.getLogger(__name__)
+
+MAX_NEW = 64
+"""Incoming connections that are not connected yet."""
+MAX_NEW_PER_DEVICE = 12
+"""The same, from one device: its link, 8 stripes at most, and a redial of some."""
+MAX_INCOMING = 1_024
+MAX_HELD = 256
+"""Signaling messages kept until somebody takes incoming connections."""
+
+Key = tuple[str, str]
+"""(PeerJS id of the other device, connectionId)"""
+
+
+class RtcEndpoint:
+    """See `network.Endpoint`. Made by `rtcnetwork.RtcNetwork.register`.
+
+    Parameters
+    ----------
+    ice
+        How connections look for a path, by the place of the server that answered in the list.
+    urls, shown
+        See `Session`.
+
+    Attributes
+    ----------
+    token
+        What lets this device take its id over later; the creator keeps it with the room.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        token: str,
+        resumes: bool,
+        clock: Clock,
+        ice: Callable[[int], IcePolicy],
+        urls: Sequence[str],
+        shown: Sequence[str],
+    ) -> None:
+        self.id = id
+        self.token = token
+        self.server = ""
+        self._on_connection: Callable[[Connection], None] | None = None
+        self._held: list[shapes.PeerMessage] = []
+        self.on_outage: Callable[[bool], None] | None = None
+        self._clock = clock
+        self._choose_ice = ice
+        self._ice = IcePolicy()
+        self._session = Session(
+            clock, urls, shown, resumes=resumes, on_message=self._received, on_outage=self._outage
+        )
+        self._connections: dict[Key, RtcConnection] = {}
+        self._dials: dict[Key, asyncio.Future[str]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def on_connection(self) -> Callable[[Connection], None] | None:
+        """See `network.Endpoint`. Who dialed before it was set is reported soon after."""
+        return self._on_connection
+
+    @on_connection.setter
+    def on_connection(self, call: Callable[[Connection], None] | None) -> None:
+        self._on_connection = call
+        if call is not None and self._held:
+            held, self._held = self._held, []
+            for message in held:
+                asyncio.get_running_loop().call_soon(self._received, message)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the signaling server is reachable now."""
+        return self._session.is_up
+
+    async def register(self) -> None:
+        """Register at the first server that answers; raises as `network.Network.register`."""
+        await self._session.register()
+        self.server = self._session.server
+        try:
+            self._ice = self._choose_ice(self._session.index)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def dial(self, remote: str, *, label: str = "") -> RtcConnection:
+        """See `network.Endpoint`. The connection that could not be made is closed."""
+        if not self._session.is_up:
+            raise self._session.down()
+        cid = shapes.random_connection_id()
+        key = (remote, cid)
+        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        connection = self._make(key, label or cid, dialed=True)
+        self._dials[key] = answered
+        deadline = Deadline(self._clock, CONNECT_S, lambda: self._unanswered(key))
+        try:
+            offer = await connection.offer()
+            self._session.send(
+                "OFFER",
+                remote,
+                shapes.OfferPayload(
+                    sdp=shapes.Description("offer", offer),
+                    connection_id=cid,
+                    label=connection.label,
+                    reliable=True,
+                    serialization="binary",
+                ),
+            )
+            await connection.accept(descriptions.take(await answered))
+        except BaseException:
+            answered.cancel()
+            await connection.close()
+            raise
+        finally:
+            deadline.cancel()
+            self._dials.pop(key, None)
+        return connection
+
+    async def close(self) -> None:
+        """See `network.Endpoint`. Connections that are still being made end."""
+        self._closed = True
+        self._on_connection = self.on_outage = None
+        self._held.clear()
+        for (remote, _), answered in list(self._dials.items()):
+            _fail(
+                answered,
+                LinkFailed(f"The dial to {remote} was given up: this device left the signaling server."),
+            )
+        await self._session.close()
+        tasks = list(self._answering)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # what the server says
+
+    def _received(self, message: shapes.PeerMessage) -> None:
+        if self._closed:
+            return
+        if self._on_connection is None and isinstance(message, (shapes.Offer, shapes.Candidate)):
+            # The server hands over what waited for this id at once, before the room can have said who
+            # takes it. Candidates of our own dials go on.
+            key = (message.src, message.payload.connection_id)
+            if key not in self._connections:
+                if len(self._held) < MAX_HELD:
+                    self._held.append(message)
+                return
+        match message:
+            case shapes.Offer(src=src, payload=payload):
+                self._offered(src, payload)
+            case shapes.Answer(src=src, payload=payload):
+                waiting = self._dials.get((src, payload.connection_id))
+                if waiting is not None and not waiting.done() and payload.sdp.type == "answer":
+                    waiting.set_result(payload.sdp.sdp)
+            case shapes.Candidate(src=src, payload=payload):
+                if (connection := self._connections.get((src, payload.connection_id))) is not None:
+                    connection.candidate(payload.candidate)
+            case shapes.Expire(src=src):
+                self._absent(src)
+            case shapes.Leave(src=src):
+                # It left signaling; its links live on, and only what still waits for it is over.
+                for (remote, _), waiting in list(self._dials.items()):
+                    if remote == src:
+                        _fail(waiting, LinkFailed(f"{src} left while it was being dialed.", "Try again."))
+
+    def _offered(self, src: str, payload: shapes.OfferPayload) -> None:
+        key = (src, payload.connection_id)
+        speaks = payload.serialization == "binary" and payload.reliable and payload.sdp.type == "offer"
+        call = self._on_connection
+        if key in self._connections or not speaks or call is None or not self._has_room(src):
+            return
+        try:
+            taken = descriptions.take(payload.sdp.sdp)
+        except LinkFailed as error:
+            log.info("an offer of %s is refused: %s", src, error)
+            return
+        connection = self._make(key, payload.label or payload.connection_id, dialed=False)
+        try:
+            call(connection)
+        except Exception:
+            log.exception("the handler of an incoming connection failed")
+            self._spawn(connection.close())
+            return
+        self._spawn(self._answer(connection, taken))
+
+    async def _answer(self, connection: RtcConnection, taken: descriptions.Taken) -> None:
+        try:
+            sdp = await connection.answer(taken)
+            self._session.send(
+                "ANSWER",
+                connection.remote,
+                shapes.AnswerPayload(
+                    sdp=shapes.Description("answer", sdp), connection_id=connection.connection_id
+                ),
+            )
+        except asyncio.CancelledError:
+            await connection.close()
+            raise
+        except Exception as error:
+            log.info("an offer of %s could not be answered: %s", connection.remote, error)
+            await connection.close()
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    def _absent(self, src: str) -> None:
+        for (remote, _), waiting in list(self._dials.items()):
+            if remote == src:
+                _fail(
+                    waiting,
+                    RoomNotFound(
+                        f"Nobody is registered as {src} at {self.server}.",
+                        "Check the code, and that its host is still running.",
+                    ),
+                )
+
+    def _unanswered(self, key: Key) -> None:
+        waiting = self._dials.get(key)
+        if waiting is None:
+            return
+        if not self._session.is_up:
+            _fail(waiting, self._session.down())
+        else:
+            _fail(
+                waiting,
+                LinkFailed(
+                    f"{key[0]} did not answer in {CONNECT_S:.0f} s.",
+                    "Check that it is still running, and try again.",
+                ),
+            )
+
+    def _outage(self, down: bool) -> None:
+        if self.on_outage is not None:
+            self.on_outage(down)
+
+    # connections
+
+    def _has_room(self, src: str) -> bool:
+        incoming = [c for c in self._connections.values() if not c.dialed]
+        new = Counter(c.remote for c in incoming if c.state in ("new", "connecting"))
+        return len(incoming) < MAX_INCOMING and new.total() < MAX_NEW and new[src] < MAX_NEW_PER_DEVICE
+
+    def _make(self, key: Key, label: str, *, dialed: bool) -> RtcConnection:
+        connection = RtcConnection(
+            remote=key[0], connection_id=key[1], label=label, dialed=dialed, clock=self._clock, ice=self._ice
+        )
+        self._connections[key] = connection
+        connection.on_released = lambda: self._forget(key)
+        return connection
+
+    def _forget(self, key: Key) -> None:
+        self._connections.pop(key, None)
+
+
+def _fail(waiting: asyncio.Future[str], error: Exception) -> None:
+    if not waiting.done():
+        waiting.set_exception(error)

@@ -1,0 +1,297 @@
+"""One link at work: a connection, its messages and its wire; `LinkState` decides (PROTOCOL section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from pooled_nb.errors import LinkFailed
+from pooled_nb.mesh.binarypack import MAX_BYTES, PackError, pack
+from pooled_nb.mesh.chunks import Assembler, Chunker, Close
+from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.linkstate import Action, Admitted, Answered, Deliver, End, LinkState, Notice, Send, State
+from pooled_nb.mesh.linkwire import LinkWire
+from pooled_nb.mesh.messages import Message, read, write
+from pooled_nb.mesh.messages.link import Ping
+from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.wire import fallback
+
+log = logging.getLogger(__name__)
+
+MAX_BUFFERED = 16 << 20
+"""Bytes of control messages that may wait for a device that takes none; then its link is given up."""
+
+
+class LinkOwner(Protocol):
+    """What a link tells the mesh. Never raises."""
+
+    def opened(self, link: Link) -> None:
+        """The control channel is open."""
+
+    def heard(self, link: Link) -> None:
+        """Something was received."""
+
+    def answered(self, link: Link, ts: object) -> None:
+        """A ping was answered."""
+
+    def admitted(self, link: Link) -> None:
+        """The link and the room may speak."""
+
+    def delivered(self, link: Link, message: Message) -> None:
+        """A message for the room or the roster."""
+
+    def framed(self, link: Link, frame: Frame) -> None:
+        """A frame for the room."""
+
+    def noticed(self, link: Link, text: str) -> None:
+        """A sentence for people."""
+
+    def ended(self, link: Link, end: End) -> None:
+        """The link ended; nothing follows."""
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a job that ends with the mesh."""
+
+
+def packed(message: Message) -> bytes:
+    """A message as BinaryPack bytes.
+
+    Raises
+    ------
+    PackError
+        It is no message that can be packed, or above what may cross a link (section 2).
+    """
+    data = pack(write(message))
+    if len(data) > MAX_BYTES:
+        raise PackError(f"a message of {len(data)} bytes, where {MAX_BYTES} may cross a link")
+    return data
+
+
+class Link:
+    """A link to ``remote``. Made by the mesh; `start` sets it going.
+
+    Attributes
+    ----------
+    ended
+        How it ended, once it has.
+    is_over
+        Whether the connection below is closed, too.
+    """
+
+    def __init__(
+        self,
+        key: int,
+        connection: Connection,
+        *,
+        clock: Clock,
+        state: LinkState,
+        owner: LinkOwner,
+        keepalive_ms: float,
+    ) -> None:
+        self.key = key
+        self.remote = connection.remote
+        self.state = state
+        self.ended: End | None = None
+        self.is_over = False
+        self._connection = connection
+        self._clock = clock
+        self._owner = owner
+        self._chunker, self._assembler = Chunker(), Assembler()
+        self._taken = 0
+        self._linger: Timer | None = None
+        self._shutting = False
+        self.wire = LinkWire(
+            clock,
+            on_frame=lambda frame: owner.framed(self, frame),
+            on_failed=lambda why: self._run(state.broken(why)),
+            heard=lambda: owner.heard(self),
+            send_control=self._send_map,
+            keepalive_ms=keepalive_ms,
+        )
+
+    @property
+    def connection(self) -> Connection:
+        """The connection below, for what it knows: path, label, who dialed."""
+        return self._connection
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the room and this link may speak."""
+        return self.state.state is State.ADMITTED
+
+    def start(self) -> None:
+        """Listen to the connection; what it has received already is handled now."""
+        connection, control = self._connection, self._connection.control
+        connection.on_state = self._on_state
+        control.on_open = self._on_open
+        control.on_close = lambda: self._broken("it closed the link")
+        if control.is_open:
+            self._on_open()
+        self.wire.add(connection.connection_id, connection.wire, connection.keepalive)
+        control.on_message = self._on_message
+        if connection.state in ("failed", "closed"):
+            self._on_state(connection.state)
+
+    # -- what the mesh asks ------------------------------------------------------------------------
+
+    def send(self, message: Message, data: bytes | None = None) -> bool:
+        """Send a room's message; ``data`` is it packed, where that was done. False unless it is on its way.
+
+        Raises
+        ------
+        PackError
+            See `packed`.
+        """
+        return self.is_admitted and self._send_packed(packed(message) if data is None else data)
+
+    def send_frame(self, frame: Frame) -> bool:
+        """Send a frame; False unless it is on its way. Raises ValueError as `LinkWire.send` does."""
+        return self.is_admitted and self.wire.send(frame)
+
+    def ping(self, ts: int) -> None:
+        """Ask whether it is there; in any state from ``open`` on."""
+        if self.state.state not in (State.CONNECTING, State.CLOSED):
+            self._say(Ping(ts=ts))
+
+    def roster(self, member: bool) -> None:
+        """The device is, or is not, in the roster."""
+        self._run(self.state.roster(member, self._clock.now()))
+
+    def silent(self, why: str) -> None:
+        """Drop it: nothing was heard."""
+        self._run(self.state.silent(why))
+
+    def refuse(self, reason: str, *, closed: bool = False) -> None:
+        """Say ``bye`` and close (creator only)."""
+        self._run(self.state.refuse(reason, closed=closed))
+
+    def leave(self) -> None:
+        """Say ``leaving`` and close."""
+        self._run(self.state.leave())
+
+    def drop(self) -> None:
+        """Close without a word: another link to this device takes over."""
+        self._run(self.state.replaced())
+
+    def tick(self, now: float) -> None:
+        """Time passes."""
+        self._run(self.state.tick(now, trying=self._connection.state in ("new", "connecting")))
+        self.wire.tick(now)
+
+    # -- what the connection says ------------------------------------------------------------------
+
+    def _on_open(self) -> None:
+        if self.state.state is State.CONNECTING:
+            self._owner.opened(self)
+            self._run(self.state.opened(self._clock.now()))
+
+    def _on_state(self, state: str) -> None:
+        if state == "failed":
+            self._broken(self._connection.failure or "the connection failed")
+        elif state == "closed":
+            self._broken("it closed the link")
+
+    def _broken(self, why: str) -> None:
+        if self.ended is None:
+            self._run(self.state.broken(why))
+        elif self._linger is not None:
+            self._shut()  # it has heard the last word
+
+    def _on_message(self, data: bytes) -> None:
+        if self.ended is not None:
+            return
+        if self.state.state is State.CONNECTING:  # some stacks hand over the first message before `open`
+            self._on_open()
+        self._owner.heard(self)
+        try:
+            self._read(data)
+        except Exception:
+            # Nothing that a peer sends raises. If it does, that is our mistake and this link's end.
+            log.exception("a message of %s could not be handled", self.remote)
+            self._run(self.state.broken("a message of it could not be handled"))
+
+    def _read(self, data: bytes) -> None:
+        self._taken += len(data)
+        value = self._assembler.feed(data, admitted=self.is_admitted)
+        if value is None:
+            return
+        size, self._taken = self._taken, 0
+        if isinstance(value, Close):
+            self._run(self.state.broken("it closed the link"))
+        elif fallback.is_frame(value):
+            if self.is_admitted:
+                self.wire.control(value)
+        elif (message := read(value)) is not None:
+            self._run(self.state.message(message, size, self._clock.now()))
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _run(self, actions: list[Action]) -> None:
+        for action in actions:
+            if self.ended is not None:
+                return
+            match action:
+                case Send(message):
+                    self._say(message)
+                case Answered(ts):
+                    self._owner.answered(self, ts)
+                case Admitted():
+                    self._owner.admitted(self)
+                    if self.ended is None:
+                        self.wire.release()
+                case Deliver(message):
+                    self._owner.delivered(self, message)
+                case Notice(text):
+                    self._owner.noticed(self, text)
+                case End():
+                    self._finish(action)
+
+    def _say(self, message: Message) -> None:
+        self._send_packed(packed(message))
+
+    def _send_map(self, value: dict[str, Any]) -> bool:
+        try:
+            return self._send_packed(pack(value))
+        except PackError as error:  # a frame above 4 MB has no fallback (section 2)
+            self._run(self.state.broken(f"its wire is gone and a frame does not fit a message ({error})"))
+            return False
+
+    def _send_packed(self, data: bytes) -> bool:
+        control = self._connection.control
+        if control.buffered > MAX_BUFFERED:
+            self._run(self.state.broken("it takes no messages any more"))
+            return False
+        try:
+            for piece in self._chunker.split(data):
+                control.send(piece)
+        except LinkFailed:
+            self._run(self.state.broken("the connection broke"))
+            return False
+        return True
+
+    def _finish(self, end: End) -> None:
+        self.ended = end
+        self.wire.close()
+        if end.linger:
+            self._linger = self._clock.call_later(end.linger, self._shut)
+        else:
+            self._shut()
+        self._owner.ended(self, end)
+
+    def _shut(self) -> None:
+        if self._shutting:
+            return
+        self._shutting = True
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        self._owner.spawn(self._close())
+
+    async def _close(self) -> None:
+        try:
+            await self._connection.close()
+        finally:
+            self.is_over = True

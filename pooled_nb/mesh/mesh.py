@@ -1,0 +1,400 @@
+"""The mesh of one device: how it enters a room, speaks in it, and leaves. All on the mesh loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from pooled_nb.errors import AlreadyInRoom, LinkFailed
+from pooled_nb.mesh import codes, names
+from pooled_nb.mesh.binarypack import PackError
+from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.dialing import Dialing
+from pooled_nb.mesh.ends import closed_sentence
+from pooled_nb.mesh.entering import Entering, left_early
+from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.gate import GateMaker, OpenGate, Side
+from pooled_nb.mesh.jobs import Jobs
+from pooled_nb.mesh.link import packed
+from pooled_nb.mesh.linkbook import LinkBook
+from pooled_nb.mesh.links import Links
+from pooled_nb.mesh.linkstate import End
+from pooled_nb.mesh.listener import Guarded, LinkFacts, MeshListener
+from pooled_nb.mesh.liveness import TICK_S
+from pooled_nb.mesh.messages import Message
+from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from pooled_nb.mesh.network import Endpoint, Network
+from pooled_nb.mesh.outage import Outage
+
+__all__ = ["LinkFacts", "Mesh", "MeshListener"]
+
+log = logging.getLogger(__name__)
+
+STILL_CONNECTING_S = 5.0
+"""Seconds after which a join says that it is still connecting (PROTOCOL section 2)."""
+LEAVE_S = 5.0
+"""Seconds after which leaving waits no longer for connections to close."""
+KEEPALIVE_MS = 10.0
+"""The public protocol's period (PROTOCOL section 5)."""
+
+
+class Mesh:
+    """One device's place in one room; it enters once, and leaves once.
+
+    Parameters
+    ----------
+    network, clock
+        What carries bytes, and the mesh loop's time: the simulator replaces just these.
+    name, meta
+        What this device is called (the creator may make it unique), and what it says of itself.
+    listener
+        The room.
+    gate
+        What stands before admission (PROTOCOL section 4).
+    keepalive_ms
+        Milliseconds without a slice after which a link in use sends its zero byte; 0 is off (section 5).
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        clock: Clock,
+        name: str,
+        meta: DeviceMeta,
+        listener: MeshListener,
+        gate: GateMaker = OpenGate,
+        keepalive_ms: float = KEEPALIVE_MS,
+    ) -> None:
+        self._network, self._clock = network, clock
+        self._name, self._meta, self._gate = names.clean(name), meta, gate
+        self._listener = Guarded(listener)
+        self._keepalive_ms = keepalive_ms
+        self._jobs = Jobs(clock)
+        self._dialing = Dialing(dial=self._dial_peer, book=self._book, jobs=self._jobs)
+        self._entering = Entering(take=self._take, drop=self._drop_endpoint, dial=self._dial_creator)
+        self._outage = Outage()
+        self._room = self._server = self._token = ""
+        self._chain: tuple[str, ...] = ()
+        self._endpoint: Endpoint | None = None
+        self._links: Links | None = None
+        self._inside = self._busy = self._closed = False
+        self._ticker: Timer | None = None
+        self._left: asyncio.Task[None] | None = None
+
+    # -- who is here -------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """This device's PeerJS id; empty until it entered a room."""
+        return self._links.id if self._links else ""
+
+    @property
+    def name(self) -> str:
+        """What this device is called in the room."""
+        return self._links.name if self._links else self._name
+
+    @property
+    def creator(self) -> str:
+        """The creator's PeerJS id; empty until this device entered a room."""
+        return self._links.creator if self._links else ""
+
+    @property
+    def is_creator(self) -> bool:
+        """Whether this device opened the room."""
+        return self._links is not None and self._links.is_creator
+
+    @property
+    def roster(self) -> tuple[Member, ...]:
+        """Who is here: creator first, then in order of joining, this device included."""
+        return self._links.roster if self._links else ()
+
+    @property
+    def server(self) -> str:
+        """The signaling server that answered, as people see it."""
+        return self._server
+
+    @property
+    def token(self) -> str:
+        """What lets this device take its id over there later: kept with the room, shown to nobody."""
+        return self._token
+
+    # -- entering and leaving ----------------------------------------------------------------------
+
+    async def create(self, code: str, servers: Sequence[str], *, token: str | None = None) -> None:
+        """Open the room ``code``; this device is its creator.
+
+        Raises
+        ------
+        SignalingDown
+            No server answers.
+        RoomError
+            The code is taken.
+        """
+        self._begin()
+        try:
+            self._room = codes.room_id(code)
+            endpoint = await self._network.register(self._room, servers, token=token)
+            links = await self._take(endpoint)
+        except BaseException:
+            self._busy = False
+            raise
+        self._inside = True
+        links.begin()
+
+    async def join(self, code: str, servers: Sequence[str]) -> None:
+        """Find the room, be admitted, and get the first roster. A join that failed may be tried again.
+
+        Raises
+        ------
+        RoomNotFound
+            It is on none of the servers that answered.
+        RoomRefused, RoomClosed
+            It said no, in its words; or it ended meanwhile.
+        LinkFailed
+            There is no path to it.
+        SignalingDown
+            No server answers.
+        """
+        self._begin()
+        still = self._clock.call_later(
+            STILL_CONNECTING_S, lambda: self._listener.on_notice("Still connecting to the room …")
+        )
+        try:
+            self._room = codes.room_id(code)
+            await self._entering.find(self._network, list(servers))
+        except BaseException:
+            await self._give_up()
+            raise
+        finally:
+            still.cancel()
+
+    async def leave(self) -> None:
+        """Leave on purpose: say so, give it 300 ms, close everything. Never raises; once is enough.
+
+        The creator's leaving ends the room: ``bye {closed: 1}`` to all. Nothing is told to the listener.
+        """
+        self._listener.mute()
+        await asyncio.shield(self._close())
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, to: str, message: Message) -> bool:
+        """Send to one device; False: there is no admitted link to it, or the message is too large for one."""
+        link = self._book().used(to)
+        if link is None or (data := self._packed(message)) is None:
+            return False
+        return link.send(message, data)
+
+    def broadcast(self, message: Message, *, but: str | None = None) -> None:
+        """Send over every admitted link to a device of the roster."""
+        if self._links is not None and (data := self._packed(message)) is not None:
+            self._links.broadcast(data, message, but=but)
+
+    def send_frame(self, to: str, frame: Frame) -> bool:
+        """Send a frame; False: there is no admitted link to carry it. Frames to one device keep their order.
+
+        Raises
+        ------
+        ValueError
+            The wire cannot carry it: a mistake of the caller.
+        """
+        link = self._book().used(to)
+        return link is not None and link.send_frame(frame)
+
+    async def connect(self, to: str) -> None:
+        """Return once an admitted link to a device of the roster exists; dial it unless there is one.
+
+        Raises
+        ------
+        LinkFailed
+            There is no path, or it is not in the room.
+        """
+        if self._book().used(to) is not None:
+            return
+        name = self._links.name_of(to) if self._links else to
+        # Devices dial the creator, never the reverse.
+        if self._closed or self.is_creator or to == self.creator:
+            raise LinkFailed(f"There is no link to {name} now.", "Wait until it is back.")
+        if to == self.id or all(member.id != to for member in self.roster):
+            raise LinkFailed(f"{name} is not in the room.", "Wait until it has joined.")
+        await self._dialing.connect(to, name)
+
+    # -- what is known and set ---------------------------------------------------------------------
+
+    def facts(self, to: str) -> LinkFacts | None:
+        """What is known of the link to a device; None: there is no admitted one."""
+        return self._links.facts(to) if self._links else None
+
+    def watch(self, ids: Sequence[str]) -> None:
+        """Ping these devices every 500 ms from now on (while an answer runs); an empty list stops."""
+        if self._links is not None:
+            self._links.watch(ids)
+
+    def spare(self, ids: Sequence[str]) -> None:
+        """Do not drop these devices for silence: they load (PROTOCOL section 8). Replaces the list before."""
+        if self._links is not None:
+            self._links.spare(ids)
+
+    def chain(self, ids: Sequence[str]) -> None:
+        """Take frames of these devices from now on, and keep nothing of others'. Replaces the list before.
+
+        Call it with every deal, before the devices hear of it; their links may come to be later.
+        """
+        self._chain = tuple(ids)
+        if self._links is not None:
+            self._links.chain(ids)
+
+    def set_meta(self, meta: DeviceMeta) -> None:
+        """Say something else of this device from now on; a changed loan is told at once (``pledge``)."""
+        self._meta = meta
+        if self._links is not None:
+            self._links.set_meta(meta)
+
+    def kick(self, id: str, reason: str) -> None:
+        """Throw a device out, in words; the creator alone can."""
+        if self.is_creator:
+            for link in self._book().of(id):
+                link.refuse(reason)
+
+    # -- inside: entering --------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._closed or self._busy:
+            raise AlreadyInRoom("This device is in a room already, or was.", "Leave it and start anew.")
+        self._busy = True
+
+    async def _take(self, endpoint: Endpoint) -> Links:
+        if self._closed:  # left while it registered
+            await endpoint.close()
+            raise left_early()
+        if self._links is not None:  # of an id at a server that did not know the room
+            self._links.close("")
+        self._endpoint, self._server, self._token = endpoint, endpoint.server, endpoint.token
+        self._links = links = Links(
+            id=endpoint.id,
+            creator=self._room,
+            name=self._name,
+            meta=self._meta,
+            clock=self._clock,
+            jobs=self._jobs,
+            gate=self._gate,
+            listener=self._listener,
+            on_entered=self._entered,
+            on_lost=self._lost,
+            on_outcome=self._dialing.outcome,
+            keepalive_ms=self._keepalive_ms,
+        )
+        links.chain(self._chain)
+        endpoint.on_connection = links.incoming
+        endpoint.on_outage = self._on_outage
+        if self._ticker is None:
+            self._ticker = self._clock.call_later(TICK_S, self._tick)
+        return links
+
+    def _entered(self) -> None:
+        self._inside = True
+        self._entering.entered()
+
+    def _lost(self, end: End) -> None:
+        """The link to the creator ended."""
+        if not self._entering.ended(end) and self._inside and not self._closed:
+            self._close()
+            self._listener.on_closed(closed_sentence(end))
+            self._listener.mute()
+
+    async def _dial_creator(self) -> None:
+        await self._dial(self._room, Side.JOINER)
+
+    async def _dial_peer(self, to: str) -> None:
+        await self._dial(to, Side.PEER)
+
+    async def _dial(self, to: str, side: Side) -> None:
+        if self._endpoint is None or self._closed:
+            raise left_early()
+        connection = await self._endpoint.dial(to)
+        if self._links is None or self._closed:
+            await connection.close()
+            raise left_early()
+        self._links.add(connection, side)
+
+    # -- inside: leaving ---------------------------------------------------------------------------
+
+    async def _give_up(self) -> None:
+        """A join failed: everything is as it was, and it may be tried again."""
+        if self._closed:
+            return  # leaving cleans up
+        if self._links is not None:
+            self._links.close("")
+        await self._drop_endpoint()
+        self._stop_ticking()
+        await self._settle()
+        self._links, self._inside, self._busy = None, False, False
+
+    async def _drop_endpoint(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.on_connection = endpoint.on_outage = None
+            await endpoint.close()
+
+    def _close(self) -> asyncio.Task[None]:
+        """Leave, once."""
+        self._closed = True
+        if self._left is None:
+            self._left = asyncio.get_running_loop().create_task(self._shut_down())
+        return self._left
+
+    async def _shut_down(self) -> None:
+        try:
+            self._stop_ticking()
+            self._dialing.cancel()
+            self._entering.abort()
+            if self._links is not None:
+                self._links.close("The room is over.")
+            # Signaling goes at once: who dials now is told that nobody is here.
+            await self._drop_endpoint()
+            await self._settle()
+        except Exception:
+            log.exception("leaving was not clean")
+
+    async def _settle(self) -> None:
+        links = self._links
+        await self._jobs.settle(LEAVE_S, also=lambda: links is None or links.all_over)
+
+    def _stop_ticking(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+
+    # -- inside: the rest --------------------------------------------------------------------------
+
+    def _book(self) -> LinkBook:
+        return self._links.book if self._links else LinkBook("")
+
+    def _packed(self, message: Message) -> bytes | None:
+        try:
+            return packed(message)
+        except PackError as error:
+            log.warning("a message %s was not sent: %s", message.t, error)
+            said = f"Something was too large to send to the other devices: {error}."
+            self._listener.notice_once(said, self._clock.now())
+            return None
+
+    def _tick(self) -> None:
+        now = self._clock.now()
+        self._ticker = self._clock.call_later(TICK_S, self._tick)
+        if self._links is not None:
+            self._links.tick(now)
+        self._tell_outage(self._outage.tick(now))
+
+    def _on_outage(self, down: bool) -> None:
+        self._tell_outage(self._outage.changed(down, self._clock.now()))
+
+    def _tell_outage(self, down: bool | None) -> None:
+        if down is not None:
+            self._listener.on_notice(
+                "The signaling server does not answer. The room goes on; devices can join when it is back."
+                if down
+                else "The signaling server is back."
+            )

@@ -1,0 +1,176 @@
+"""Messages of asking and answering (PROTOCOL section 7)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from pooled_nb.mesh.messages.base import Count, Flag, Id, Message, Part, Real, Sentence, Text40, message
+
+MAX_QUESTION = 8_000
+"""Characters of a question of the room's chat."""
+
+Mid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Rid = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_-]+$")]
+Words = Annotated[str, Meta(max_length=400_000)]
+
+
+class NbParams(Part, frozen=True, kw_only=True):
+    """*(nb)* How this one question wants to be answered; absent: the room's style."""
+
+    max_tokens: Annotated[int, Meta(ge=1, le=2**24)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=5)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**20)] | None = None
+
+
+@message("ai-ask")
+class Ask(Message, frozen=True, kw_only=True):
+    """A question of the room's chat."""
+
+    text: Annotated[str, Meta(max_length=MAX_QUESTION)]
+    rid: Rid | None = None
+    nb: NbParams | None = None
+
+
+@message("ai-queued")
+class Queued(Message, frozen=True, kw_only=True):
+    """The asker's place, from 1."""
+
+    pos: Count
+    rid: Rid | None = None
+
+
+@message("ai-queue")
+class Queue(Message, frozen=True, kw_only=True):
+    """How many wait."""
+
+    n: Count
+
+
+@message("ai-busy")
+class Busy(Message, frozen=True, kw_only=True):
+    """Refused, in words."""
+
+    why: Sentence = ""
+    code: Annotated[str, Meta(max_length=20)] = ""
+    rid: Rid | None = None
+
+
+@message("ai-genstart")
+class GenStart(Message, frozen=True, kw_only=True):
+    """An answer begins."""
+
+    mid: Mid
+    name: Text40 = ""
+    text: Words = ""
+    asker: Id | None = None
+    cont: Flag = False
+    hidden: Flag = False
+    rid: Rid | None = None
+
+
+@message("ai-token")
+class Token(Message, frozen=True, kw_only=True):
+    """A piece of the answer; ``d`` 1 drafted, 2 looked up."""
+
+    text: Words
+    d: Annotated[int, Meta(ge=0, le=2)] | None = None
+    mid: Mid | None = None
+
+
+class Used(Part, frozen=True, kw_only=True):
+    """Tokens in the caches, of the room's context."""
+
+    used: Count = 0
+    max: Count = 0
+
+
+class NbStats(Part, frozen=True, kw_only=True):
+    """*(nb)* What one answer took."""
+
+    tokens: Count = 0
+    prompt: Count = 0
+    reused: Count = 0
+    ms: Real = 0.0
+    first_ms: Real = 0.0
+
+
+@message("ai-gendone")
+class GenDone(Message, frozen=True, kw_only=True):
+    """The answer ended. *(nb)* ``reason``: stop, max, ctx, abort, error."""
+
+    stats: Sentence = ""
+    ctx: Used = field(default_factory=Used)
+    failed: Any = None
+    capped: Flag = False
+    hidden: Flag = False
+    mid: Mid | None = None
+    reason: Annotated[str, Meta(max_length=10)] | None = None
+    nb: NbStats | None = None
+
+
+@message("ai-visibility")
+class Visibility(Message, frozen=True, kw_only=True):
+    """Who sees the chat: all, host, asker."""
+
+    mode: Annotated[str, Meta(max_length=10)]
+
+
+@message("ai-stop")
+class Stop(Message, frozen=True, kw_only=True):
+    """End after the lap in flight, or take back a waiting question."""
+
+    rid: Rid | None = None
+
+
+@message("ai-cmd")
+class Cmd(Message, frozen=True, kw_only=True):
+    """Continue or regenerate the last answer."""
+
+    cmd: Annotated[str, Meta(max_length=20)]
+
+
+@message("ai-regen")
+class Regen(Message, frozen=True, kw_only=True):
+    """The last answer is being made again."""
+
+
+@message("ai-reset")
+class Reset(Message, frozen=True, kw_only=True):
+    """New chat."""
+
+
+class Exchange(Part, frozen=True, kw_only=True):
+    """One question and its answer."""
+
+    name: Text40 = ""
+    text: Words = ""
+    reply: Words = ""
+    stats: Sentence = ""
+    mid: Mid | None = None
+
+
+@message("ai-history")
+class History(Message, frozen=True, kw_only=True):
+    """The last 20 exchanges, for a newcomer."""
+
+    items: Annotated[list[Exchange], Meta(max_length=50)]
+
+
+@message("ai-style")
+class Style(Message, frozen=True, kw_only=True):
+    """Style from the next question on."""
+
+    persona: Annotated[str, Meta(max_length=200)] | None = None
+    sampling: Annotated[str, Meta(max_length=20)] | None = None
+    thinking: Any = None
+
+
+@message("ai-typing")
+class Typing(Message, frozen=True, kw_only=True):
+    """Somebody types."""
+
+    name: Text40 | None = None

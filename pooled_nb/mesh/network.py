@@ -1,0 +1,132 @@
+"""The seam under the mesh: what it needs of signaling and of WebRTC, and nothing more.
+
+`pooled_nb.mesh.rtc` and `pooled_nb.mesh.endpoint` fill it with aiortc and PeerJS; the simulator
+fills it with queues. Everything above (links, wire, roster, room) is the same code over either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+Path = Literal["direct", "relayed", "unknown"]
+
+
+class Channel(Protocol):
+    """One data channel. Callbacks run on the mesh loop, set before the first message can arrive."""
+
+    on_open: Callable[[], None] | None
+    on_message: Callable[[bytes], None] | None
+    on_close: Callable[[], None] | None
+    on_low: Callable[[], None] | None
+    """``buffered`` fell to ``low_threshold`` or below (W3C ``bufferedamountlow``): more may follow."""
+    low_threshold: int
+    """Bytes; 0 at first (W3C ``bufferedAmountLowThreshold``)."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `send` may be called now."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes handed over by `send` that have not left this device (W3C ``bufferedAmount``)."""
+
+    def send(self, data: bytes) -> None:
+        """Queue one message.
+
+        Raises
+        ------
+        LinkFailed
+            The channel is not open.
+        """
+
+
+class Connection(Protocol):
+    """One RTCPeerConnection to one device, with its three channels (PROTOCOL sections 2 and 5).
+
+    ``control`` carries packed and chunked BinaryPack bytes (the PeerJS data channel), ``wire`` is
+    channel 77, ``keepalive`` channel 78. Stripes are connections too; their label is ``"stripe"``.
+    """
+
+    remote: str
+    """PeerJS id of the other device, as the signaling server named it."""
+    connection_id: str
+    """PeerJS ``connectionId``; the same on both ends."""
+    label: str
+    dialed: bool
+    """True where this end made the OFFER."""
+    failure: str
+    """Why it failed, in words for people; empty while it did not."""
+    control: Channel
+    wire: Channel
+    keepalive: Channel
+    on_state: Callable[[str], None] | None
+    """W3C ``connectionState`` as it changes: connecting, connected, disconnected, failed, closed."""
+
+    @property
+    def state(self) -> str:
+        """W3C ``connectionState`` now."""
+
+    @property
+    def path(self) -> Path:
+        """Whether the nominated pair is relayed."""
+
+    def fingerprints(self) -> tuple[str, str] | None:
+        """Own and remote ``"<alg> <hex:…>"`` in lower case; None unless one each end (PROTOCOL section 4)."""
+
+    async def close(self) -> None:
+        """Close the connection and its channels. Never raises."""
+
+
+class Endpoint(Protocol):
+    """This device at the signaling server: one registered id, dials and is dialed."""
+
+    id: str
+    server: str
+    """The spec of the server that answered, as typed (PROTOCOL section 2); shown to people."""
+    token: str
+    """What lets this device register the same id again later. A secret."""
+    on_connection: Callable[[Connection], None] | None
+    """Called for each incoming connection as soon as its OFFER is taken, before channels open."""
+    on_outage: Callable[[bool], None] | None
+    """Called with True when signaling is lost, with False when it is back."""
+
+    async def dial(self, remote: str, *, label: str = "") -> Connection:
+        """Send an OFFER and return at once when the ANSWER was applied (channels open later).
+
+        Raises
+        ------
+        RoomNotFound
+            Nobody is registered under this id (PeerJS ``EXPIRE``).
+        LinkFailed
+            No path was found within 15 s, or 40 s while paths are still being tried.
+        SignalingDown
+            The server is not reachable now.
+        """
+
+    async def close(self) -> None:
+        """Leave the signaling server; connections stay."""
+
+
+class Network(Protocol):
+    """Where endpoints come from."""
+
+    async def register(self, id: str | None, servers: Sequence[str], *, token: str | None = None) -> Endpoint:
+        """Register at the first server of the list that answers (PROTOCOL section 2).
+
+        Parameters
+        ----------
+        id
+            The wanted id; None for a random one.
+        servers
+            Specs, tried in order: 8 s each, 20 s for the last.
+        token
+            The token kept from an earlier registration: takes the same id over.
+
+        Raises
+        ------
+        SignalingDown
+            None of them answers; says which were tried and how each failed.
+        RoomError
+            The server answered no (the id is taken or not allowed).
+        """

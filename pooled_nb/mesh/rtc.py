@@ -1,0 +1,319 @@
+"""One connection to one device over aiortc: `network.Connection` (PROTOCOL sections 2 and 5, DESIGN 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from aiortc import RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc.sdp import candidate_from_sdp
+
+from pooled_nb.errors import LinkFailed
+from pooled_nb.mesh import descriptions, fingerprints
+from pooled_nb.mesh.channel import RtcChannel
+from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.deadline import Deadline
+from pooled_nb.mesh.ice import IcePolicy
+from pooled_nb.mesh.network import Channel, Path
+from pooled_nb.mesh.peerjs import shapes
+
+log = logging.getLogger(__name__)
+
+WIRE_ID = 77
+KEEPALIVE_ID = 78
+CONNECT_S = 15.0
+"""A connection that is not even trying paths any more is given up after this."""
+CHECKING_S = 40.0
+"""One that still tries paths is given up after this (PROTOCOL section 2)."""
+TEARDOWN_S = 5.0
+
+
+T = TypeVar("T")
+
+
+class _Closed(Exception):
+    """The connection ended before this step did."""
+
+
+class RtcConnection:
+    """See `network.Connection`.
+
+    Made in one step on the mesh loop, so that its channels exist, and listen, before any description is
+    applied: aiortc silently drops data for a stream it does not know.
+
+    Attributes
+    ----------
+    failure
+        Why it failed, in words; empty while it did not.
+    """
+
+    def __init__(
+        self, *, remote: str, connection_id: str, label: str, dialed: bool, clock: Clock, ice: IcePolicy
+    ) -> None:
+        self.remote = remote
+        self.connection_id = connection_id
+        self.label = label
+        self.dialed = dialed
+        self.failure = ""
+        self.on_state: Callable[[str], None] | None = None
+        self.on_released: Callable[[], None] | None = None
+        self._clock = clock
+        self._state = "new"
+        self._path: Path = "unknown"
+        self._own: str | None = None
+        self._other: str | None = None
+        self._candidates: list[shapes.IceCandidate] | None = []
+        self._candidates_seen = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._steps: set[asyncio.Task[Any]] = set()
+        self._teardown: asyncio.Task[None] | None = None
+
+        self._pc = RTCPeerConnection(ice.configuration())
+        self._control = RtcChannel(label, self._fail)
+        wire, keepalive = RtcChannel("swarm-wire", self._fail), RtcChannel("swarm-ka", self._fail)
+        self._channels = (self._control, wire, keepalive)
+        self.control: Channel = self._control
+        self.wire: Channel = wire
+        self.keepalive: Channel = keepalive
+        wire.adopt(self._pc.createDataChannel("swarm-wire", negotiated=True, id=WIRE_ID, ordered=True))
+        keepalive.adopt(
+            self._pc.createDataChannel(
+                "swarm-ka", negotiated=True, id=KEEPALIVE_ID, ordered=False, maxRetransmits=0
+            )
+        )
+        if dialed:
+            self._control.adopt(self._pc.createDataChannel(label, ordered=True))
+        else:
+            self._pc.on("datachannel", self._incoming)
+        ice.apply(self._pc)
+        self._pc.on("connectionstatechange", self._changed)
+        self._deadlines = [
+            Deadline(clock, CONNECT_S, lambda: self._judge(last=False)),
+            Deadline(clock, CHECKING_S, lambda: self._judge(last=True)),
+        ]
+
+    @property
+    def state(self) -> str:
+        """See `network.Connection`."""
+        return self._state
+
+    @property
+    def path(self) -> Path:
+        """See `network.Connection`. Keeps its last value when the connection ends."""
+        pair = self._ice._nominated.get(1) if self._pc.sctp is not None else None
+        if pair is not None:
+            ends = (pair.local_candidate.type, pair.remote_candidate.type)
+            self._path = "relayed" if "relay" in ends else "direct"
+        return self._path
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether paths are still being tried."""
+        return bool(self._pc.iceConnectionState == "checking")
+
+    def fingerprints(self) -> tuple[str, str] | None:
+        """See `network.Connection`."""
+        return None if self._own is None or self._other is None else (self._own, self._other)
+
+    async def offer(self) -> str:
+        """Gather, and return the description to signal.
+
+        Raises
+        ------
+        LinkFailed
+            This device has no address to offer, or the connection was closed meanwhile.
+        """
+        self._enter("connecting")
+        return await self._describe(self._pc.createOffer)
+
+    async def answer(self, taken: descriptions.Taken) -> str:
+        """Apply an OFFER, gather, and return the answer to signal. Raises as `offer`."""
+        self._enter("connecting")
+        await self._apply(taken, "offer")
+        return await self._describe(self._pc.createAnswer)
+
+    async def accept(self, taken: descriptions.Taken) -> None:
+        """Apply the ANSWER to our offer.
+
+        Raises
+        ------
+        LinkFailed
+            It does not answer this offer.
+        """
+        await self._apply(taken, "answer")
+
+    def candidate(self, candidate: shapes.IceCandidate) -> None:
+        """Take a trickled candidate, also before the description it belongs to. Never raises."""
+        self._candidates_seen += 1
+        if self._candidates_seen > descriptions.MAX_CANDIDATES or not descriptions.is_usable(
+            candidate.candidate
+        ):
+            return
+        if self._candidates is not None:
+            self._candidates.append(candidate)
+        else:
+            self._spawn(self._add(candidate.candidate))
+
+    async def close(self) -> None:
+        """See `network.Connection`. Leaves no task behind."""
+        # Its own task: a caller that is cancelled must not leave aiortc half closed.
+        await asyncio.shield(self._release("closed"))
+
+    # from here on: what happens inside
+
+    @property
+    def _ice(self) -> Any:
+        assert self._pc.sctp is not None  # made by the first channel
+        return self._pc.sctp.transport.transport._connection
+
+    async def _describe(self, create: Callable[[], Coroutine[Any, Any, RTCSessionDescription]]) -> str:
+        async def gather() -> str:
+            await self._pc.setLocalDescription(await create())
+            return descriptions.outgoing(self._pc.localDescription.sdp)
+
+        try:
+            sdp = await self._whole(gather())
+        except Exception as error:
+            raise self._broken("could not describe itself", error) from error
+        if not descriptions.has_candidates(sdp):
+            raise LinkFailed(
+                "This device found no network address to offer.",
+                "Check its network, or name a TURN server in the network box.",
+            )
+        self._own = fingerprints.one(sdp)
+        return sdp
+
+    async def _apply(self, taken: descriptions.Taken, type: str) -> None:
+        try:
+            await self._whole(self._pc.setRemoteDescription(RTCSessionDescription(sdp=taken.sdp, type=type)))
+        except Exception as error:  # aiortc's parser raises whatever it stumbles on
+            raise self._broken("did not understand the other's description", error) from error
+        self._other = taken.fingerprint
+        for name in taken.names:
+            self._spawn(self._add(name))
+        early, self._candidates = self._candidates or [], None
+        for candidate in early:
+            self._spawn(self._add(candidate.candidate))
+
+    async def _whole(self, job: Coroutine[Any, Any, T]) -> T:
+        """Run a step of aiortc to its end, also when the caller is cancelled: half of one leaks sockets."""
+        if self._teardown is not None:
+            job.close()
+            raise _Closed
+        task = asyncio.get_running_loop().create_task(job)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+        result = await asyncio.shield(task)
+        if self._teardown is not None:
+            raise _Closed
+        return result
+
+    async def _add(self, line: str) -> None:
+        """Add one candidate. A ``….local`` name is asked for by mDNS, for a second at most, else dropped."""
+        try:
+            candidate = candidate_from_sdp(line.removeprefix("candidate:"))
+            # There is one section only, whatever a sender calls it.
+            candidate.sdpMid, candidate.sdpMLineIndex = None, 0
+            await self._pc.addIceCandidate(candidate)
+        except Exception as error:
+            log.debug("a candidate of %s was dropped: %s", self.remote, error)
+
+    def _incoming(self, channel: RTCDataChannel) -> None:
+        reliable = channel.ordered and channel.maxRetransmits is None and channel.maxPacketLifeTime is None
+        if self._control.is_adopted or not reliable:
+            channel.close()
+            return
+        self._control.adopt(channel)
+
+    def _changed(self) -> None:
+        if self._teardown is not None:
+            return
+        state = self._pc.connectionState
+        if state == "connected":
+            self._disarm()
+            self._enter("connected")
+        elif state == "failed":
+            self._fail(
+                "no path to the other device works" if self._state == "connecting" else "the path broke"
+            )
+        elif state == "closed":
+            # The other end closed it.
+            self._release("closed")
+
+    def _judge(self, *, last: bool) -> None:
+        if self._state in ("new", "connecting") and (
+            last or self._pc.iceConnectionState not in ("checking", "completed")
+        ):
+            seconds = CHECKING_S if last else CONNECT_S
+            self._fail(f"no path to the other device was found in {seconds:.0f} s")
+
+    def _fail(self, why: str) -> None:
+        if self._state in ("failed", "closed"):
+            return
+        self.failure = why
+        self._release("failed")
+
+    def _enter(self, state: str) -> None:
+        if state == self._state or self._state == "closed" or (self._state == "failed" and state != "closed"):
+            return
+        self._state = state
+        if self.on_state is not None:
+            try:
+                self.on_state(state)
+            except Exception:
+                log.exception("a state handler of the connection to %s failed", self.remote)
+
+    def _release(self, state: str) -> asyncio.Task[None]:
+        """Give everything back, once; and enter the state."""
+        _ = self.path  # kept for people
+        self._disarm()
+        if self._teardown is None:
+            self._teardown = asyncio.get_running_loop().create_task(self._tear_down())
+            for channel in self._channels:
+                channel.ended()
+        self._enter(state)
+        return self._teardown
+
+    async def _tear_down(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._steps, return_exceptions=True)
+        was_checking = self.is_checking
+        try:
+            await asyncio.wait_for(self._pc.close(), TEARDOWN_S)
+            if was_checking:
+                # aioice looks every 20 ms whether it is done, and when closed just after its last check
+                # succeeded it still starts to ask for consent, for ever. A second close ends that.
+                await asyncio.sleep(0.03)
+                await self._ice.close()
+        except Exception as error:
+            log.debug("closing the connection to %s: %s", self.remote, error)
+        if self.on_released is not None:
+            self.on_released()
+
+    def _disarm(self) -> None:
+        for deadline in self._deadlines:
+            deadline.cancel()
+        self._deadlines.clear()
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        if self._teardown is not None:
+            job.close()
+            return
+        task = asyncio.get_running_loop().create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _broken(self, what: str, error: Exception) -> LinkFailed:
+        if isinstance(error, _Closed):
+            return LinkFailed(f"The connection to {self.remote} was closed while it was being made.")
+        log.debug("the connection to %s %s", self.remote, what, exc_info=error)
+        with contextlib.suppress(Exception):
+            self._fail(what)
+        return LinkFailed(
+            f"The connection to {self.remote} {what}.", "Try again; if it stays so, update both devices."
+        )

@@ -1,0 +1,207 @@
+"""Rooms on this machine: the file by which ``join CODE`` finds them (PROTOCOL section 2).
+
+One JSON file per room, readable by this user alone, written by the host and removed when the room ends.
+It holds nothing that a program of the same user could not learn anyway: no key, pass or token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct, field
+from platformdirs import user_runtime_path
+
+VERSION = 1
+MAX_BYTES = 16 * 1024
+MAX_ROOMS = 1_000
+_CODE = re.compile(r"[A-Z0-9]{4,6}")
+
+
+class RoomFile(Struct, frozen=True, kw_only=True):
+    """What a host writes about its room.
+
+    Attributes
+    ----------
+    v
+        Version of this file's form.
+    code
+        The room's code, six characters without the hyphen.
+    server
+        URL of the signaling server the room is registered at.
+    pid
+        The process that hosts it. A room of a dead process does not count.
+    model
+        What it runs, for people.
+    folder
+        Where the model's files are, when it came from a folder.
+    created
+        Seconds since 1970, for people: no timer uses it.
+    """
+
+    v: Annotated[int, Meta(ge=1)] = VERSION
+    code: Annotated[str, Meta(pattern=r"^[A-Z0-9]{4,6}$")]
+    server: Annotated[str, Meta(min_length=1, max_length=500)]
+    pid: Annotated[int, Meta(ge=1)] = field(default_factory=os.getpid)
+    model: Annotated[str, Meta(max_length=500)] = ""
+    folder: Annotated[str, Meta(max_length=4_000)] | None = None
+    created: float = field(default_factory=time.time)
+
+
+def folder() -> Path:
+    """Where the files lie; ``POOLED_RUNTIME_DIR`` overrides it. Not made by this call."""
+    if override := os.environ.get("POOLED_RUNTIME_DIR"):
+        return Path(override)
+    with warnings.catch_warnings():
+        # Without a login session (a container, a notebook server) there is no XDG_RUNTIME_DIR, and
+        # platformdirs warns that it takes another folder: nothing the person could do about.
+        warnings.simplefilter("ignore")
+        return user_runtime_path("pooled_nb", appauthor=False) / "rooms"
+
+
+def write(room: RoomFile) -> Path:
+    """Write the room's file, whole or not at all (0600 in a 0700 folder).
+
+    Raises
+    ------
+    OSError
+        The folder cannot be made or is not this user's own. The room works without the file: joiners
+        on this machine then need the server's address.
+    """
+    where = folder()
+    for missing in reversed([where, *where.parents]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    if not _is_own(where):
+        raise PermissionError(f"{where} is not a folder of this user alone")
+    path = _path(where, room.code)
+    if path is None:
+        raise ValueError(f"{room.code!r} is not a room code")
+    draft = where / f".{room.code}.{secrets.token_hex(4)}"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(room))
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def find(code: str) -> RoomFile | None:
+    """The living room of this code on this machine, or None. A stale file is removed. Never raises."""
+    where = _own_folder()
+    path = None if where is None else _path(where, code)
+    return None if path is None else _read(path)
+
+
+def all_rooms() -> list[RoomFile]:
+    """Every living room on this machine, newest first. Never raises."""
+    where = _own_folder()
+    if where is None:
+        return []
+    try:
+        paths = sorted(where.glob("*.json"))[:MAX_ROOMS]
+    except OSError:
+        return []
+    rooms = [room for path in paths if (room := _read(path)) is not None]
+    return sorted(rooms, key=lambda room: room.created, reverse=True)
+
+
+def remove(code: str, *, pid: int | None = None) -> None:
+    """Remove the file of a room this process hosts; another process's is left alone. Never raises."""
+    where = _own_folder()
+    path = None if where is None else _path(where, code)
+    if path is None:
+        return
+    room = _parse(path)
+    if room is not None and room.pid == (os.getpid() if pid is None else pid):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _path(where: Path, code: str) -> Path | None:
+    # The code becomes a file name, so nothing but a code's letters may pass.
+    return where / f"{code}.json" if _CODE.fullmatch(code) else None
+
+
+def _read(path: Path) -> RoomFile | None:
+    room = _parse(path)
+    if room is None or room.code != path.stem:
+        return None
+    if not _is_alive(room.pid):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        return None
+    return room
+
+
+def _parse(path: Path) -> RoomFile | None:
+    try:
+        if path.is_symlink() or not path.is_file():
+            return None
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        room = msgspec.json.decode(text, type=RoomFile) if len(text) <= MAX_BYTES else None
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return room if room is not None and room.v == VERSION else None
+
+
+def _own_folder() -> Path | None:
+    try:
+        where = folder()
+    except OSError:
+        # platformdirs found a folder of somebody else at its place.
+        return None
+    return where if _is_own(where) else None
+
+
+def _is_own(where: Path) -> bool:
+    """Whether the folder exists and nobody but this user may write to it: /tmp is everybody's."""
+    try:
+        facts = where.lstat()
+    except OSError:
+        return False
+    if not stat.S_ISDIR(facts.st_mode):
+        return False
+    if sys.platform == "win32":
+        return True
+    return facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return _is_alive_windows(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        # Somebody else's process now: the number was used again.
+        return False
+    return True
+
+
+def _is_alive_windows(pid: int) -> bool:
+    # os.kill(pid, 0) would end the process there.
+    import ctypes
+
+    query_limited_information, still_active = 0x1000, 259
+    kernel32 = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]  # Windows only
+    handle = kernel32.OpenProcess(query_limited_information, False, pid)
+    if not handle:
+        return False
+    code = ctypes.c_ulong()
+    known = kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
+    kernel32.CloseHandle(handle)
+    return bool(known) and code.value == still_active

@@ -1,0 +1,85 @@
+"""A room that only remembers what its mesh told it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.mesh import Mesh
+from pooled_nb.mesh.messages import Message
+from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from tests.sim.network import SimNetwork
+
+CODE = "4TKG9P"
+ROOM = f"pooled-room-{CODE}"
+
+
+class Recorder:
+    """`MeshListener` with a diary; ``mesh`` is set by `device`."""
+
+    def __init__(self) -> None:
+        self.mesh: Mesh
+        self.rosters: list[list[str]] = []
+        self.admitted: list[str] = []
+        self.gone: list[tuple[str, str, bool]] = []
+        self.messages: list[tuple[str, Message]] = []
+        self.frames: list[tuple[str, Frame]] = []
+        self.notices: list[str] = []
+        self.closed: list[str] = []
+        self.diary: list[str] = []
+
+    def on_roster(self, members: tuple[Member, ...]) -> None:
+        self.diary.append("roster")
+        self.rosters.append([m.name for m in members])
+
+    def on_admitted(self, member: Member) -> None:
+        self.diary.append(f"admitted {member.name}")
+        self.admitted.append(member.name)
+
+    def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
+        self.diary.append(f"gone {name}")
+        self.gone.append((name, why, left))
+
+    def on_message(self, sender: str, message: Message) -> None:
+        self.diary.append(f"message {message.t}")
+        self.messages.append((sender, message))
+
+    def on_frame(self, sender: str, frame: Frame) -> None:
+        self.frames.append((sender, frame))
+
+    def on_notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def on_closed(self, why: str) -> None:
+        self.diary.append("closed")
+        self.closed.append(why)
+
+    @property
+    def names(self) -> list[str]:
+        return [m.name for m in self.mesh.roster]
+
+
+def device(net: SimNetwork, name: str, meta: DeviceMeta | None = None, **more: Any) -> Recorder:
+    """A device that is in no room yet."""
+    recorder = Recorder()
+    recorder.mesh = Mesh(
+        network=net, clock=LoopClock(), name=name, meta=meta or DeviceMeta(), listener=recorder, **more
+    )
+    return recorder
+
+
+async def room(net: SimNetwork, *names: str) -> list[Recorder]:
+    """A room: the first creates it, the others join one after the other."""
+    devices = [device(net, name) for name in names]
+    await devices[0].mesh.create(CODE, ["local"])
+    for other in devices[1:]:
+        await other.mesh.join(CODE, ["local"])
+    await asyncio.sleep(1.0)
+    return devices
+
+
+async def leave(*devices: Recorder) -> None:
+    for one in devices:
+        await one.mesh.leave()
