@@ -1,0 +1,50 @@
+"""What one device computes: weights, layers, caches, head, sampling.
+
+This module is the shard's door: types and `open_shard`, without torch. Everything else of the
+package runs in the child process (DESIGN section 3).
+"""
+
+from pooled_nb.shard.door import (
+    BUCKET,
+    Columns,
+    Control,
+    DeviceFacts,
+    FileFact,
+    Forwarded,
+    Loaded,
+    LoadSpec,
+    ModelFacts,
+    Prompt,
+    Sampled,
+    Sampling,
+    Shard,
+    Turn,
+)
+from pooled_nb.shard.lend import lend_gb
+from pooled_nb.shard.opening import open_shard
+from pooled_nb.shard.plan import Candidate, ModelSize, Plan, Share, plan_memory, plan_speed
+
+__all__ = [
+    "BUCKET",
+    "Candidate",
+    "Columns",
+    "Control",
+    "DeviceFacts",
+    "FileFact",
+    "Forwarded",
+    "LoadSpec",
+    "Loaded",
+    "ModelFacts",
+    "ModelSize",
+    "Plan",
+    "Prompt",
+    "Sampled",
+    "Sampling",
+    "Shard",
+    "Share",
+    "Turn",
+    "lend_gb",
+    "open_shard",
+    "plan_memory",
+    "plan_speed",
+]

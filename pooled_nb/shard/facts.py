@@ -1,0 +1,42 @@
+"""What a model is: everything the room must know to deal it, from its small files."""
+
+from __future__ import annotations
+
+from pooled_nb.shard.arch import facts, read_config
+from pooled_nb.shard.chat import Chat
+from pooled_nb.shard.door import ModelFacts
+from pooled_nb.shard.found import Found
+from pooled_nb.shard.prints import file_sha256
+from pooled_nb.shard.trial import try_model
+
+
+def model_facts(found: Found) -> ModelFacts:
+    """Read a found model's config and tokenizer.
+
+    Raises
+    ------
+    ModelNotSupported
+        The architecture or the tokenizer cannot be run: said before any weights are fetched.
+    """
+    arch = facts(found.folder)
+    try_model(read_config(found.folder))
+    chat = Chat.load(found.folder)
+    return ModelFacts(
+        repo=found.repo,
+        revision=found.revision,
+        folder=str(found.folder) if found.local else None,
+        label=found.label,
+        arch=arch.arch,
+        layers=arch.layers,
+        dim=arch.dim,
+        vocab=arch.vocab,
+        dtype=arch.dtype,
+        max_ctx=arch.max_ctx,
+        layer_bytes=arch.layer_bytes,
+        ends_bytes=arch.ends_bytes,
+        kv_bytes=arch.kv_bytes,
+        config_sha256=file_sha256(found.folder / "config.json"),
+        files=found.files,
+        eos=sorted(chat.eos),
+        note=found.note,
+    )

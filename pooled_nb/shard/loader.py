@@ -1,0 +1,329 @@
+"""Load layers ``[lo, hi)`` of any causal language model, and nothing else of it.
+
+The trick (DESIGN section 5): a dynamic subclass of the model's own class whose other layers have no
+parameters, then the ordinary ``from_pretrained``. The weights are handed over as slices that read their own
+bytes when asked, so that memory holds one copy of this range, and no page of the rest.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from pooled_nb.errors import ModelNotFound, ModelNotSupported, ModelTooBig
+from pooled_nb.shard import compat
+from pooled_nb.shard.arch import OTHER_MODEL, Parts, find_parts, model_class, slice_config
+from pooled_nb.shard.faults import no_memory
+from pooled_nb.shard.headers import Entry, TensorMap, read_map
+from pooled_nb.shard.tensors import in_range
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8}
+_DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
+_INSIDE_MULTIMODAL = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
+_OLD_BUFFERS = re.compile(r"\.(?:inv_freq|masked_bias)$")
+"""What old checkpoints saved of positions and masks: made anew by the model's class."""
+FETCH_AGAIN = "Fetch the model again, or choose another."
+
+
+class Gone(nn.Module):
+    """A part that another device holds: no parameters, and running it is a bug."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Never runs."""
+        raise RuntimeError("this part of the model is on another device")
+
+
+class Nothing(nn.Module):
+    """In place of an embedding on a device without one: what it adds is dropped at the first layer anyway."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Add nothing."""
+        return torch.zeros(())
+
+
+class LazyTensor:
+    """One tensor of a file, read when asked for: what ``from_pretrained`` takes for a safetensors slice.
+
+    Reading (not mapping) keeps the file's pages out of this process, and the copy is aligned however the
+    file is laid out, so that bits never depend on a file's header.
+    """
+
+    def __init__(self, name: str, entry: Entry, done: Callable[[int], None]) -> None:
+        self.name = name
+        self.entry = entry
+        self.dtype = _DTYPES[entry.dtype]
+        self.shape = torch.Size(entry.shape)
+        self._done = done
+
+    def get_shape(self) -> list[int]:
+        """As a safetensors slice says it."""
+        return list(self.shape)
+
+    def get_dtype(self) -> str:
+        """As a safetensors slice says it."""
+        return self.entry.dtype
+
+    def __getitem__(self, key: Any) -> torch.Tensor:
+        entry = self.entry
+        tensor = torch.empty(entry.shape, dtype=self.dtype)
+        size = entry.end - entry.start
+        if size:
+            raw = memoryview(cast(Any, tensor.view(-1).view(torch.uint8).numpy()))
+            with entry.file.open("rb", buffering=0) as stream:
+                stream.seek(entry.start)
+                read = 0
+                while read < size:
+                    got = stream.readinto(raw[read : read + (64 << 20)])
+                    if not got:
+                        raise ModelNotFound(
+                            f"{entry.file.name} ended while {self.name} was read.", FETCH_AGAIN
+                        )
+                    read += got
+        if sys.byteorder == "big" and tensor.element_size() > 1:
+            raise ModelNotSupported("Weights are little-endian, and this machine is not.", OTHER_MODEL)
+        self._done(size)
+        return tensor if key is Ellipsis else tensor[key]
+
+
+def pruned_class(cls: type[Any], lo: int, hi: int, ends: bool) -> type[Any]:
+    """The model's own class, whose parts outside the range have no parameters."""
+
+    def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        cls.__init__(self, config, *args, **kwargs)
+        _prune(self, lo, hi, ends)
+
+    # Without the module's name, transformers would silently not rename this model's weights.
+    space = {"__init__": init, "__module__": cls.__module__, "_keys_to_ignore_on_load_missing": None}
+    return type(cls.__name__, (cls,), space)
+
+
+def _prune(model: Any, lo: int, hi: int, ends: bool) -> None:
+    parts = find_parts(model)
+    layers = parts.list()
+    for i in range(len(layers)):
+        if not lo <= i < hi:
+            layers[i] = Gone()
+    if ends:
+        return
+    head = model.get_output_embeddings()
+    for name, child in list(model.named_children()):
+        if child is head:
+            setattr(model, name, Gone())
+    for name, child in list(parts.base.named_children()):
+        if name != parts.layers and any(True for _ in child.parameters()):
+            setattr(parts.base, name, nn.Identity() if name == parts.norm else Nothing())
+    # Nothing is tied any more: both ends of every tie are gone.
+    model._tied_weights_keys = {}
+    model.all_tied_weights_keys = {}
+
+
+def load_range(
+    folder: Path,
+    config: Any,
+    lo: int,
+    hi: int,
+    *,
+    ends: bool,
+    dtype: torch.dtype,
+    attn: str,
+    experts: str | None,
+    device: str,
+    max_gb: float | None,
+    cache_bytes: int = 0,
+    progress: Callable[[int, int], None],
+) -> tuple[Any, Parts]:
+    """Load the range as a short model with layers numbered from 0.
+
+    Parameters
+    ----------
+    config
+        What `arch.read_config` gave.
+    ends
+        Also embedding, final norm and head.
+    experts
+        How a mixture's experts are computed; None for the model's default.
+    device
+        ``cpu`` or an accelerator's torch name; accelerate places the range within ``max_gb``.
+    cache_bytes
+        What the caches of the range will take: weights and caches together stay within ``max_gb``.
+    progress
+        Called with bytes read so far, and how many they will be.
+
+    Returns
+    -------
+    model, parts
+        In evaluation mode; the final norm is where it was when ``ends``, else the identity.
+
+    Raises
+    ------
+    ModelNotFound
+        A tensor of the range is in no file; names the tensor.
+    ModelNotSupported
+        A tensor has a shape the config does not explain or is none of its own, or the model cannot be built.
+    ModelTooBig
+        The range does not fit into ``max_gb``, or memory ran out.
+    """
+    held = read_map(folder)
+    total = _size(held, lo, hi, ends)
+    budget = None if device == "cpu" else _budget(max_gb)
+    lent = max_gb if budget is None else sum(budget.values()) / 1e9
+    if lent is not None:
+        _fits(total, cache_bytes, dtype, held, lent, lo, hi)
+    if budget is not None:
+        budget = _without(budget, cache_bytes)
+    read = 0
+
+    def done(size: int) -> None:
+        nonlocal read
+        read += size
+        progress(min(read, total), total)
+
+    weights = {
+        _plain_name(name): LazyTensor(name, entry, done)
+        for name, entry in held.entries.items()
+        if entry.dtype in _DTYPES
+    }
+    cls = pruned_class(model_class(config), lo, hi, ends)
+    placing: dict[str, Any] = {}
+    if budget is not None:
+        placing = {"device_map": "auto", "max_memory": budget}
+    if experts is not None:
+        placing["experts_implementation"] = experts
+    try:
+        with compat.quiet(), compat.one_tensor_at_a_time():
+            model, info = cls.from_pretrained(
+                None,
+                config=config,
+                state_dict=weights,
+                dtype=dtype,
+                attn_implementation=attn,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # so that they come back by name: `_check` refuses them
+                use_safetensors=True,
+                **placing,
+            )
+    except (RuntimeError, ValueError, ImportError, KeyError, AttributeError) as error:
+        if no_memory(error):
+            raise  # the engine puts it into words
+        text = str(error).strip().splitlines()
+        raise ModelNotSupported(
+            f"The model cannot be loaded: {(text or [type(error).__name__])[0][:200]}.", OTHER_MODEL
+        ) from (error)
+    parts = find_parts(model)
+    _check(model, info, held, folder)
+    _refuse_unexpected(info, lo, hi)
+    _renumber(parts, lo, hi)
+    return model.eval().requires_grad_(False), parts
+
+
+def _plain_name(name: str) -> str:
+    """A text model inside a multimodal one goes by its plain names."""
+    return _INSIDE_MULTIMODAL.sub(
+        lambda found: "" if name[found.end() :].startswith("lm_head") else "model.", name
+    )
+
+
+def _size(held: TensorMap, lo: int, hi: int, ends: bool) -> int:
+    """Bytes of the range in the files."""
+    sizes = (e.end - e.start for name, e in held.entries.items() if in_range(name, lo, hi, ends))
+    return max(1, sum(sizes))
+
+
+def _fits(
+    total: int, cache_bytes: int, dtype: torch.dtype, held: TensorMap, lent: float, lo: int, hi: int
+) -> None:
+    there = held.dtype()
+    scale = dtype.itemsize / getattr(torch, there).itemsize if there else 1.0
+    need = (total * scale + cache_bytes) / 1e9
+    if need > lent:
+        raise ModelTooBig(
+            f"Layers {lo + 1} to {hi} need {need:.2f} GB with their caches, and this device lends "
+            f"{lent:.2f} GB: {need - lent:.2f} GB short.",
+            "Lend more, let another device take some layers, or use a shorter context.",
+        )
+
+
+def _budget(max_gb: float | None) -> dict[int | str, int]:
+    """Bytes that accelerate may use: accelerators first, then the CPU, together at most what is lent."""
+    from accelerate.utils import get_max_memory
+
+    free: dict[int | str, int] = get_max_memory()
+    if max_gb is None:
+        return free
+    left = int(max_gb * 1e9)
+    room: dict[int | str, int] = {}
+    for place, size in free.items():
+        room[place] = min(size, left)
+        left -= room[place]
+    return room
+
+
+def _without(room: dict[int | str, int], cache_bytes: int) -> dict[int | str, int]:
+    """Take the caches out of the room for weights, each place by its share: they lie with their layers."""
+    total = max(1, sum(room.values()))
+    return {place: max(0, size - cache_bytes * size // total) for place, size in room.items()}
+
+
+def _check(model: Any, info: dict[str, Any], held: TensorMap, folder: Path) -> None:
+    """Refuse what transformers would fill with random numbers."""
+    for key, there, wanted in sorted(info.get("mismatched_keys") or ()):
+        raise ModelNotSupported(
+            f"{key} has the shape {list(there)} in {folder.name}, and its config asks for {list(wanted)}.",
+            "The config and the weights do not belong together: fetch the model again.",
+        )
+    if errors := info.get("conversion_errors") or info.get("error_msgs"):
+        raise ModelNotSupported(f"A weight cannot be converted: {str(errors)[:200]}.", OTHER_MODEL)
+    # Parameters and persistent buffers: a router's correction is a buffer, and decides as much as a weight.
+    stored = model.state_dict(keep_vars=True)
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    missing = sorted(key for key in info["missing_keys"] if key in stored and key not in tied)
+    # Fused experts that stayed on meta would have no memory at all. What accelerate offloads lies there too.
+    away = [
+        k for k, place in (getattr(model, "hf_device_map", None) or {}).items() if place in ("cpu", "disk")
+    ]
+    meta = [key for key, tensor in stored.items() if tensor.device.type == "meta"]
+    offloaded = {key for key in meta for part in away if not part or f"{key}.".startswith(f"{part}.")}
+    missing += sorted(set(meta) - offloaded - set(missing))
+    if missing:
+        key = missing[0]
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        reason = held.absent.get(key) or next(
+            (why for name, why in held.absent.items() if _plain_name(name) == key),
+            f"no file in {folder.name} holds it",
+        )
+        raise ModelNotFound(f"The weight {key}{more} is missing: {reason}.", FETCH_AGAIN)
+
+
+def _refuse_unexpected(info: dict[str, Any], lo: int, hi: int) -> None:
+    """Refuse tensors of this range that the model's class has no place for: it is not this model then."""
+    own = [
+        key
+        for key in info.get("unexpected_keys") or ()
+        if in_range(key, lo, hi, ends=False) and not _OLD_BUFFERS.search(key)
+    ]
+    if own:
+        key = min(own)
+        more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
+        raise ModelNotSupported(
+            f"The files hold {key}{more}, for which the config's architecture has no place.",
+            "The config and the weights do not belong together: fetch the model again, or choose another.",
+        )
+
+
+def _renumber(parts: Parts, lo: int, hi: int) -> None:
+    """Make the slice a short model: layers from 0, a config of its length."""
+    base = cast(Any, parts.base)
+    keep = nn.ModuleList(list(parts.list())[lo:hi])
+    for layer in keep:
+        for module in layer.modules():
+            if isinstance(getattr(module, "layer_idx", None), int):
+                cast(Any, module).layer_idx -= lo
+    setattr(base, parts.layers, keep)
+    base.config = slice_config(base.config, lo, hi)
