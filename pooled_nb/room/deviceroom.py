@@ -1,0 +1,320 @@
+"""The room as a device sees it that is not its host: a worker, or a guest (PROTOCOL sections 6 and 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+from pooled_nb.errors import NotReady, RoomClosed
+from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
+from pooled_nb.mesh.messages import Message, chat
+from pooled_nb.mesh.messages import deal as wire
+from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from pooled_nb.mesh.network import Network
+from pooled_nb.room import sentences
+from pooled_nb.room.asked import Asked
+from pooled_nb.room.core import AnswerEvent, AskOptions, DeviceLine, Role, State, Status, unheard
+from pooled_nb.room.feed import Feed
+from pooled_nb.room.lines import device_line
+from pooled_nb.room.questions import check_question, params_of
+from pooled_nb.room.transcript import Transcript
+from pooled_nb.room.worker import Worker
+from pooled_nb.shard import Shard
+
+log = logging.getLogger(__name__)
+
+MAX_DOWNLOAD_GB = 20.0
+"""What a room may make this device download, unless its person says otherwise."""
+
+
+class DeviceRoom:
+    """`RoomCore` and `MeshListener` of a device that joined. Everything runs on the mesh loop.
+
+    Parameters
+    ----------
+    shard
+        None: this device lends nothing and stays a guest.
+    lends_gb
+        What it lends at most.
+    """
+
+    def __init__(
+        self,
+        *,
+        code: str,
+        network: Network,
+        clock: Clock,
+        name: str,
+        meta: DeviceMeta,
+        shard: Shard | None,
+        new_shard: Callable[[], Shard],
+        lends_gb: float,
+        folder: str | None,
+        max_download_gb: float = MAX_DOWNLOAD_GB,
+        keepalive_ms: float = KEEPALIVE_MS,
+    ) -> None:
+        self.code = code
+        self.on_change: Callable[[], None] = unheard
+        self.on_notice: Callable[[str], None] = unheard
+        self.mesh = Mesh(
+            network=network, clock=clock, name=name, meta=meta, listener=self, keepalive_ms=keepalive_ms
+        )
+        self.transcript = Transcript()
+        self._clock, self._shard, self._new_shard = clock, shard, new_shard
+        self._lends_gb, self._folder, self._max_download_gb = lends_gb, folder, max_download_gb
+        self._worker: Worker | None = None
+        self._asked = Asked()
+        self._state: State = "open"
+        self._why = ""
+        self._ready: wire.ReadyAll | None = None
+        self._held = wire.LayersHeld()
+        self._progress: dict[str, int] = {}
+        self._waiting = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        if shard:
+            shard.on_died = self._on_shard_died
+
+    async def join(self, servers: list[str]) -> None:
+        """Find the room and be admitted.
+
+        Raises
+        ------
+        RoomNotFound, RoomRefused, LinkFailed, SignalingDown
+        """
+        await self.mesh.join(self.code, servers)
+
+    @property
+    def role(self) -> Role:
+        """A worker while it holds or loads layers, or while nothing is dealt and it lends memory."""
+        worker = self._worker
+        if worker is None:
+            return "guest"
+        waits = not self._held.ranges and self._state in ("open", "loading") and not worker.trouble
+        return "worker" if worker.layers or worker.progress is not None or waits else "guest"
+
+    # -- RoomCore ----------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """See `RoomCore.status`."""
+        answering = self.transcript.answering
+        state: State = "answering" if answering and self._state == "online" else self._state
+        return Status(
+            code=self.code,
+            state=state,
+            sentence=self._sentence(state),
+            model=self._ready.model if self._ready else "",
+            label=self._ready.label if self._ready else "",
+            layers=max((hi for _, hi in (self._held.ranges or {}).values()), default=0),
+            ctx=self._ready.ctx if self._ready else 0,
+            used=self.transcript.used,
+            exact=self._held.same,
+            devices=[self._line(m) for m in self.mesh.roster],
+            waiting=self._waiting,
+            answering=answering,
+            signaling=self.mesh.server,
+        )
+
+    async def start(self, progress: Callable[[int, str], None] | None = None) -> None:
+        """Only the host starts a room."""
+        raise NotReady("Only the host starts the room.", "Ask the host to start it.")
+
+    def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        """See `RoomCore.ask`."""
+        return self._ask(text, options)
+
+    async def _ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        options = check_question(text, options)
+        if self._state == "closed":
+            raise RoomClosed(self._why or "The room is over.", "Join another room.")
+        feed = Feed()
+        rid = self._asked.add(feed)
+        question = chat.Ask(text=text, rid=rid, nb=params_of(options))
+        if not self.mesh.send(self.mesh.creator, question):
+            self._asked.forget(feed)
+            raise NotReady("There is no link to the host now.", "Try again when it is back.")
+        try:
+            async for event in feed:
+                yield event
+        finally:
+            self._asked.forget(feed)
+            if not feed.over:
+                self.mesh.send(self.mesh.creator, chat.Stop(rid=rid))
+
+    async def stop(self) -> None:
+        """See `RoomCore.stop`."""
+        self.mesh.send(self.mesh.creator, chat.Stop())
+
+    async def reset(self) -> None:
+        """Only the host begins a new chat."""
+        raise NotReady("Only the host begins a new chat.", "Ask the host.")
+
+    async def leave(self) -> None:
+        """Leave the room. Never raises."""
+        if self._state != "closed":
+            self._over("You left the room.")
+            await self.mesh.leave()
+        await self._release()
+
+    # -- MeshListener ------------------------------------------------------------------------------
+
+    def on_roster(self, members: tuple[Member, ...]) -> None:
+        """Who is here changed; with the first roster this device knows its id and can hold layers."""
+        if self._worker is None and self._shard is not None:
+            self._worker = Worker(
+                me=self.mesh.id,
+                links=self.mesh,
+                shard=self._living_shard,
+                clock=self._clock,
+                folder=self._folder,
+                lends_gb=self._lends_gb,
+                max_download_gb=self._max_download_gb,
+                on_change=self._changed,
+            )
+        self.on_change()
+
+    def on_admitted(self, member: Member) -> None:
+        """Only of the creator."""
+
+    def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
+        """A neighbour's link ended; the host hears of it."""
+        if self._worker and self._worker.needs(id):
+            self.mesh.send(self.mesh.creator, wire.LinkLost(name=name))
+        self.on_change()
+
+    def on_message(self, sender: str, message: Message) -> None:
+        """What the host says. Other devices have nothing to say here yet."""
+        if sender != self.mesh.creator:
+            return
+        shown = self.transcript.read(message)
+        mine = self._asked.read(message, self.mesh.id)
+        if shown or mine:
+            self.on_change()
+        match message:
+            case wire.Load():
+                self._loading()
+                self._take(message)
+            case wire.StartReq() | wire.Redeal():
+                self._loading()
+            case wire.StartFailed():
+                self._unload("open", message.why)
+            case wire.Degraded():
+                self._ready = None
+                self._set("degraded", message.why)
+            case wire.HostProgress():
+                self._progress = message.all
+            case wire.LayersHeld():
+                self._held = message
+                self._drop_if_left_out()
+            case wire.ReadyAll():
+                self._ready, self._progress = message, {}
+                self._set("online")
+            case chat.Queue():
+                self._waiting = message.n
+            case _:
+                return
+        self.on_change()
+
+    def on_frame(self, sender: str, frame: Frame) -> None:
+        """A frame of the device before this one."""
+        if self._worker:
+            self._worker.on_frame(sender, frame)
+
+    def on_closed(self, why: str) -> None:
+        """Thrown out, the room is over, or the host is lost."""
+        self._over(why)
+        self.on_notice(why)
+        self._spawn(self._release())
+
+    # -- what changes ------------------------------------------------------------------------------
+
+    def _take(self, message: wire.Load) -> None:
+        if self._worker:
+            self._worker.load(message)
+        else:
+            number = message.nb.deal if message.nb else None
+            self.mesh.send(
+                message.host, wire.Error(message="This device lends no memory.", load=True, deal=number)
+            )
+
+    def _drop_if_left_out(self) -> None:
+        if self._worker and self.mesh.id not in (self._held.ranges or {}):
+            self._worker.drop()
+
+    def _loading(self) -> None:
+        self._ready, self._held, self._progress = None, wire.LayersHeld(), {}
+        self._set("loading")
+
+    def _unload(self, state: State, why: str) -> None:
+        if self._worker:
+            self._worker.drop()
+        self._set(state, why)
+
+    def _over(self, why: str) -> None:
+        self._set("closed", why)
+        self._asked.close(RoomClosed(why))
+
+    async def _release(self) -> None:
+        """Give the memory back."""
+        try:
+            if self._worker:
+                await self._worker.close()
+            if self._shard:
+                self._shard.on_died = None
+                await self._shard.close()
+        except Exception:
+            log.exception("leaving was not clean")
+
+    def _living_shard(self) -> Shard:
+        if self._shard is None:
+            self._shard = self._new_shard()
+            self._shard.on_died = self._on_shard_died
+        return self._shard
+
+    def _on_shard_died(self, why: str) -> None:
+        self._shard = None
+        if self._worker:
+            self._worker.lost(why)
+        self.on_notice(why)
+
+    def _spawn(self, job: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _set(self, state: State, why: str = "") -> None:
+        if self._state != "closed":
+            self._state, self._why = state, why
+        self.on_change()
+
+    def _changed(self) -> None:
+        self.on_change()
+
+    def _sentence(self, state: State) -> str:
+        if self._worker and self._worker.trouble and state != "closed":
+            return f"This device holds no layers: {self._worker.trouble}"
+        if self._why:
+            return self._why
+        if state == "loading":
+            return f"Loading: {min(self._progress.values(), default=0)} %."
+        if state == "answering":
+            return f"Answering {self.transcript.answering}."
+        if state == "online":
+            mine = self._worker.layers if self._worker else None
+            holds = f" This device holds layers {sentences.layer_range(*mine)}." if mine else ""
+            return f"Online.{holds} Ask."
+        return sentences.opened(0, is_host=False)
+
+    def _line(self, member: Member) -> DeviceLine:
+        held = (self._held.ranges or {}).get(member.id)
+        return device_line(
+            member,
+            self.mesh,
+            layers=(held[0], held[1]) if held else None,
+            held_gb=self._held.held.get(member.name, 0.0),
+            progress=self._progress.get(member.name),
+            dealt=bool(self._held.ranges),
+            out=self._held.out.get(member.name, ""),
+        )

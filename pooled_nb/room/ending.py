@@ -1,0 +1,52 @@
+"""When an answer ends, and the words for it (PROTOCOL section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pooled_nb.room.core import Reason
+from pooled_nb.room.prefill import RESERVE
+
+DEFAULT_MAX_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far one answer may go: ``prompt`` tokens come before it, ``max_tokens`` were asked for."""
+
+    prompt: int
+    ctx: int
+    max_tokens: int
+
+    def after(self, generated: int, *, end: bool, stopped: bool) -> Reason | None:
+        """Why the answer ends after ``generated`` tokens, or None to go on."""
+        if end:
+            return "stop"
+        if stopped:
+            return "abort"
+        if self.prompt + generated >= self.ctx:
+            return "ctx"
+        if generated >= self.max_tokens:
+            return "max"
+        return None
+
+
+def refusal(prompt: int, ctx: int) -> str | None:
+    """Why a prompt is refused: it is never trimmed."""
+    if prompt <= ctx - RESERVE:
+        return None
+    return (
+        f"The conversation is {prompt} tokens long and the room's context is {ctx}; {RESERVE} must stay "
+        "for the answer. Begin a new chat, or ask more briefly."
+    )
+
+
+def words(reason: Reason, ctx: int, generated: int, why: str = "") -> str:
+    """One sentence about an end that a person may wonder about; empty for an ordinary one."""
+    if reason == "ctx":
+        return f"context full ({ctx} tokens)"
+    if reason == "max":
+        return f"stopped at its length ({generated} tokens)"
+    if reason == "abort":
+        return "stopped"
+    return why

@@ -1,0 +1,51 @@
+"""One device of the roster as people see it."""
+
+from __future__ import annotations
+
+from pooled_nb.mesh.mesh import Mesh
+from pooled_nb.mesh.messages.link import Member
+from pooled_nb.room.core import DeviceLine, Role
+
+
+def device_line(
+    member: Member,
+    mesh: Mesh,
+    *,
+    layers: tuple[int, int] | None,
+    held_gb: float,
+    progress: int | None,
+    out: str,
+    dealt: bool,
+) -> DeviceLine:
+    """What the roster, the link and the deal say of one device.
+
+    Parameters
+    ----------
+    layers
+        0-based, hi exclusive; None: it holds none.
+    progress
+        Percent while it loads.
+    out
+        Why it holds no layers, as ``ai-layers`` says it.
+    dealt
+        Whether layers were dealt: before that, who lends is going to be a worker.
+    """
+    me = member.id == mesh.id
+    facts = None if me else mesh.facts(member.id)
+    meta = member.meta
+    lends = not dealt and meta.webgpu and (meta.contrib_gb or 0) > 0
+    role: Role = "host" if member.id == mesh.creator else "worker" if layers or lends else "guest"
+    return DeviceLine(
+        id=member.id,
+        name=member.name,
+        role=role,
+        kind=meta.gpu or (meta.nb.device if meta.nb else "") or "",
+        lends_gb=meta.contrib_gb or 0.0,
+        layers=layers,
+        held_gb=held_gb,
+        progress=progress,
+        rtt_ms=facts.rtt_s * 1e3 if facts and facts.rtt_s is not None else None,
+        path="" if me else facts.path if facts else "unknown",
+        out=out,
+        me=me,
+    )

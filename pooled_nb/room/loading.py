@@ -1,0 +1,60 @@
+"""Which devices have loaded, and whether the start goes on (PROTOCOL section 6). Decides only."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A device that cannot hold its layers: it is left out of the next deal."""
+
+    id: str
+    name: str
+    why: str
+
+
+@dataclass(slots=True)
+class Loading:
+    """One start under way. ``names`` by id, the host among them."""
+
+    names: dict[str, str]
+    pct: dict[str, int] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
+    trouble: Trouble | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def progress(self, id: str, pct: int) -> None:
+        """A device is this far; never backwards, so that no bar jumps."""
+        if id in self.names and id not in self.ready:
+            self.pct[id] = max(pct, self.pct.get(id, 0))
+
+    def is_ready(self, id: str) -> None:
+        """A device holds its layers."""
+        if id in self.names:
+            self.ready.add(id)
+            self.pct[id] = 100
+            self._changed.set()
+
+    def failed(self, id: str, why: str) -> None:
+        """A device cannot, or is gone. The first trouble counts."""
+        if id in self.names and self.trouble is None:
+            self.trouble = Trouble(id, self.names[id], why)
+            self._changed.set()
+
+    @property
+    def total(self) -> int:
+        """Percent of the whole start: the slowest device counts."""
+        return min((self.pct.get(id, 0) for id in self.names), default=100)
+
+    def by_name(self) -> dict[str, int]:
+        """Percent by name, for ``ai-hostprog``."""
+        return {name: self.pct.get(id, 0) for id, name in self.names.items()}
+
+    async def settled(self) -> Trouble | None:
+        """Wait until all are ready (None), or one is in trouble."""
+        while self.trouble is None and self.ready != set(self.names):
+            self._changed.clear()
+            await self._changed.wait()
+        return self.trouble

@@ -1,0 +1,49 @@
+"""The state of a room in words: what is so, then what to do next. Layers count from 1 here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+
+def layer_range(lo: int, hi: int) -> str:
+    """``[lo, hi)`` as people read it: ``1–10``, or ``7`` for one layer."""
+    return f"{lo + 1}–{hi}" if hi - lo > 1 else f"{lo + 1}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    names = list(names)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def opened(others: int, *, is_host: bool) -> str:
+    """Nothing is loaded yet."""
+    if not is_host:
+        return "In the room; nothing is loaded yet. Ask, and the room starts."
+    if others == 0:
+        return "Only you are here. Others join with the code; or ask, and this device answers alone."
+    devices = "1 other device is" if others == 1 else f"{others} other devices are"
+    return f"Ready to start: {devices} here. Ask, or start the room."
+
+
+def online(names: Sequence[str], *, one_sig: bool, exact: bool) -> str:
+    """The model is loaded; which promise about bits holds (DESIGN section 5, rule 5)."""
+    if len(names) == 1:
+        return f"Online on {names[0]}, which holds every layer."
+    where = f"Online over {listed(names)}."
+    if not exact:
+        return f"{where} Fast mode: the text may differ from another split's."
+    if not one_sig:
+        return f"{where} The devices compute different bits: text is the same for this split, not another."
+    return f"{where} The text is the same as one device alone would give."
+
+
+def gone(name: str, layers: tuple[int, int], *, left: bool) -> str:
+    """A chain device is gone."""
+    return f"{name} {'left' if left else 'dropped'}; layers {layer_range(*layers)} are missing."
+
+
+def first(text: str) -> str:
+    """The first sentence of an error, without its full stop: what happened, without the next step."""
+    return re.split(r"(?<=[.!?]) ", text.strip(), maxsplit=1)[0].rstrip(".")

@@ -1,0 +1,160 @@
+"""One start: send the deal, load everywhere, wait until all are ready (PROTOCOL section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pooled_nb.errors import ShardDied
+from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.messages import deal as wire
+from pooled_nb.mesh.versions import PROTOCOL
+from pooled_nb.room.answering import Outbox
+from pooled_nb.room.chain import ENCODING
+from pooled_nb.room.dealing import Deal
+from pooled_nb.room.loading import Loading, Trouble
+from pooled_nb.room.worker import PROGRESS_S
+from pooled_nb.shard import FileFact, LoadSpec, ModelFacts, Shard
+
+OnProgress = Callable[[int, str], None]
+
+
+class Start:
+    """Actor for one attempt with one deal. Messages of workers come in through `loading`."""
+
+    def __init__(
+        self,
+        deal: Deal,
+        *,
+        me: str,
+        model: ModelFacts,
+        shard: Shard,
+        outbox: Outbox,
+        clock: Clock,
+        exact: bool,
+        lends_gb: float,
+        hears: Callable[[str], bool],
+        number: int,
+        on_progress: OnProgress,
+    ) -> None:
+        self.deal = deal
+        self.number = number
+        self.loading = Loading({s.id: s.name for s in deal.seats})
+        self._me, self._model, self._shard, self._exact = me, model, shard, exact
+        self._outbox, self._clock, self._on_progress = outbox, clock, on_progress
+        self._own_error: Exception | None = None
+        self._lends_gb, self._hears = lends_gb, hears
+
+    async def run(self) -> Trouble | None:
+        """Load everywhere: None when all are ready, else the first device in trouble.
+
+        Raises
+        ------
+        PooledError
+            The host itself cannot load.
+        """
+        for seat in self.deal.seats[1:]:
+            if not self._outbox.send(seat.id, self._message(seat.id)):
+                self.loading.failed(seat.id, "there is no link to it")
+        own = asyncio.create_task(self._load_own(), name="pooled-host-load")
+        teller = asyncio.create_task(self._tell(), name="pooled-host-progress")
+        try:
+            trouble = await self.loading.settled()
+            if trouble and trouble.id == self._me:
+                raise self._own_error or ShardDied(trouble.why, "Start the room again to load it anew.")
+            return trouble
+        finally:
+            for task in (own, teller):
+                task.cancel()
+            await asyncio.gather(own, teller, return_exceptions=True)
+
+    async def _load_own(self) -> None:
+        seat = self.deal.seats[0]
+        spec = LoadSpec(
+            repo=self._model.repo,
+            revision=self._model.revision,
+            folder=self._model.folder,
+            config_sha256=self._model.config_sha256,
+            lo=seat.lo,
+            hi=seat.hi,
+            ends=True,
+            ctx=self.deal.ctx,
+            dtype=self.deal.dtype,
+            files=self._model.files,
+            width=self.deal.width,
+            cols=self.deal.cols,
+            exact=self._exact,
+            max_gb=self._lends_gb,
+        )
+        try:
+            await self._shard.load(spec, lambda pct, _: self.loading.progress(self._me, pct))
+        except Exception as error:  # whatever it is, the start must not wait for ever
+            self._own_error = error
+            self.loading.failed(self._me, str(error))
+            return
+        self.loading.is_ready(self._me)
+
+    def heard(self, sender: str, message: wire.Progress | wire.Ready | wire.Error | wire.Linked) -> None:
+        """A worker reports; what it says of an earlier deal is ignored."""
+        if isinstance(message, wire.Linked):
+            if not message.ok and self.deal.seat(sender):
+                self._unlinked(sender, message.next)
+            return
+        if message.deal is not None and message.deal != self.number:
+            return
+        match message:
+            case wire.Progress():
+                self.loading.progress(sender, message.pct)
+            case wire.Ready():
+                self.loading.is_ready(sender)
+            case wire.Error() if message.load:
+                self.loading.failed(sender, message.message)
+
+    def _unlinked(self, sender: str, other: str) -> None:
+        """A link between two workers did not come to be: whichever the host no longer hears is to blame."""
+        silent = not self._hears(other)
+        names = self.loading.names
+        blamed, peer = (other, sender) if silent and other in names else (sender, other)
+        self.loading.failed(blamed, f"there is no link between it and {names.get(peer, 'the next device')}.")
+
+    async def _tell(self) -> None:
+        while True:
+            by_name = self.loading.by_name()
+            self._outbox.broadcast(wire.HostProgress(all=by_name))
+            words = ", ".join(f"{name}: {pct} %" for name, pct in by_name.items())
+            self._on_progress(self.loading.total, words)
+            await self._clock.sleep(PROGRESS_S)
+
+    def _message(self, id: str) -> wire.Load:
+        seat = self.deal.seat(id)
+        assert seat is not None
+        before, after = self.deal.neighbours(id)
+        model = self._model
+        return wire.Load(
+            v=PROTOCOL,
+            model=model.repo,
+            range=[seat.lo, seat.hi],
+            ctx=self.deal.ctx,
+            kv="f16",
+            next=after,
+            host=self._me,
+            nb=wire.NbLoad(
+                repo=model.repo,
+                revision=model.revision,
+                config=model.config_sha256,
+                files={name: _facts(file) for name, file in model.files.items()},
+                dtype=self.deal.dtype,
+                enc=ENCODING[self.deal.dtype].name.lower(),
+                width=self.deal.width,
+                cols=self.deal.cols,
+                prev=before,
+                ranges=self.deal.ranges,
+                deal=self.number,
+            ),
+        )
+
+
+def _facts(file: FileFact) -> dict[str, object]:
+    """One file as the deal says it; what is not known is left out, never null (PROTOCOL section 3)."""
+    known = {"sha256": file.sha256, "sample": file.sample}
+    return {"size": file.size, **{name: value for name, value in known.items() if value}}

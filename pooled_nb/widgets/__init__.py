@@ -1,0 +1,1 @@
+"""What a person sees of a room. Makes no decisions."""

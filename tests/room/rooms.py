@@ -1,0 +1,126 @@
+"""Whole rooms on the simulated network, with toy shards behind the real door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
+from pooled_nb.room.core import AnswerEvent, AskOptions, Done, Piece
+from pooled_nb.room.dealer import Settings
+from pooled_nb.room.deviceroom import DeviceRoom
+from pooled_nb.room.hostroom import HostRoom
+from tests.room.toy import MODEL, ToyShard
+from tests.sim.network import SimNetwork
+
+CODE = "4TKG9P"
+
+
+def meta_of(gb: float) -> DeviceMeta:
+    offers = NbMeta(v=1, device="cpu", dtypes=["float32"], enc=["f32"], width=16, cols=32, sig="toy")
+    return DeviceMeta(webgpu=gb > 0, contrib_gb=gb, ua="Jupyter", nb=offers)
+
+
+@dataclass
+class Rooms:
+    """A host and its devices."""
+
+    net: SimNetwork
+    host: HostRoom
+    host_shard: ToyShard
+    devices: list[DeviceRoom] = field(default_factory=list)
+    shards: list[ToyShard] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    async def add(
+        self,
+        *,
+        gb: float = 1.0,
+        shard: ToyShard | None = None,
+        name: str = "worker",
+        meta: DeviceMeta | None = None,
+    ) -> DeviceRoom:
+        """A device joins; ``gb`` 0 is a guest."""
+        toy = (shard or ToyShard()) if gb else None
+        room = DeviceRoom(
+            code=CODE,
+            network=self.net,
+            clock=LoopClock(),
+            name=name,
+            meta=meta or meta_of(gb),
+            shard=toy,
+            new_shard=ToyShard,
+            lends_gb=gb,
+            folder=None,
+        )
+        await room.join(["sim"])
+        self.devices.append(room)
+        if toy:
+            self.shards.append(toy)
+        return room
+
+    async def close(self) -> None:
+        """Everybody leaves, the host last."""
+        for device in self.devices:
+            await device.leave()
+        await self.host.leave()
+
+
+async def open_rooms(
+    *,
+    workers: Sequence[float] = (),
+    host_gb: float = 1.0,
+    split: str = "memory",
+    ctx: int = 1024,
+    end_after: int = 40,
+    net: SimNetwork | None = None,
+    delay: float = 0.0,
+) -> Rooms:
+    """A room with these workers, not started."""
+    net = net or SimNetwork()
+    shard = ToyShard(end_after=end_after, delay=delay)
+    host = HostRoom(
+        settings=Settings(
+            code=CODE, split="memory" if split == "memory" else "speed", ctx=ctx, exact=True, lends_gb=host_gb
+        ),
+        model=MODEL,
+        shard=shard,
+        new_shard=lambda: ToyShard(end_after=end_after),
+        network=net,
+        clock=LoopClock(),
+        name="host",
+        meta=meta_of(host_gb),
+    )
+    await host.open(["sim"])
+    rooms = Rooms(net, host, shard)
+    host.on_notice = rooms.notices.append
+    for gb in workers:
+        await rooms.add(gb=gb, shard=ToyShard(delay=delay))
+    return rooms
+
+
+@dataclass
+class Heard:
+    """What an asker heard."""
+
+    text: str
+    done: Done
+    events: list[AnswerEvent]
+
+
+async def ask(room: HostRoom | DeviceRoom, text: str, **options: object) -> Heard:
+    """Ask and read to the end."""
+    events = [event async for event in room.ask(text, AskOptions(**options))]  # type: ignore[arg-type]  # by keyword
+    done = events[-1]
+    assert isinstance(done, Done)
+    return Heard("".join(e.text for e in events if isinstance(e, Piece)), done, events)
+
+
+async def alone(questions: Sequence[str], **options: object) -> list[Heard]:
+    """The same conversation on one device."""
+    rooms = await open_rooms()
+    await rooms.host.start()
+    heard = [await ask(rooms.host, q, **options) for q in questions]
+    await rooms.close()
+    return heard

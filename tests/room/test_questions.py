@@ -1,0 +1,71 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pooled_nb.errors import BadQuestion
+from pooled_nb.mesh.messages import chat, read, write
+from pooled_nb.room.core import AskOptions
+from pooled_nb.room.questions import RANGES, check_question, options_of, params_of
+
+GOOD: dict[str, list[Any]] = {
+    "max_tokens": [1, 2**24],
+    "seed": [0, 2**31 - 1],
+    "temperature": [0, 0.8, 5],
+    "top_p": [0.1, 1],
+    "top_k": [0, 40, 2**20],
+}
+BAD: dict[str, list[Any]] = {
+    "max_tokens": [0, -1, 3.5, "3", True, 2**24 + 1, float("nan")],
+    "seed": [-1, 1.5, 2**31, "x", True],
+    "temperature": [-0.1, 5.1, "0.5", float("nan"), float("inf"), [1]],
+    "top_p": [0, 1.1, -1, "1", float("nan")],
+    "top_k": [-1, 2.5, True, 2**20 + 1],
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_host_and_guest_take_the_same_options(name: str) -> None:
+    """PROTOCOL section 7, `ai-ask`: what is taken here arrives at the host as it was asked for."""
+    for value in GOOD[name]:
+        options = check_question("q", AskOptions(**{name: value}))
+        sent = read(write(chat.Ask(text="q", nb=params_of(options))))
+        assert isinstance(sent, chat.Ask)
+        assert options_of(sent.nb) == options
+        assert getattr(options, name) == value
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_an_option_out_of_its_range_is_refused_before_anything_is_sent(name: str) -> None:
+    """PROTOCOL section 7, `ai-ask`: no host ends over it, and no guest's wish vanishes on the way."""
+    for value in BAD[name]:
+        with pytest.raises(BadQuestion, match=f"^{name} is .*Use a"):
+            check_question("q", AskOptions(**{name: value}))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """What people pass in notebooks."""
+    options = AskOptions(max_tokens=np.int64(3), temperature=np.float32(0.5))  # type: ignore[arg-type]  # as typed
+    assert check_question("q", options) == AskOptions(max_tokens=3, temperature=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "empty"),
+        ("\n\t ", "empty"),
+        ("x" * 8_001, "8,001 characters"),
+        ("\ud800", "half of a character"),
+        (5, "no text"),
+        (b"hi", "no text"),
+    ],
+)
+def test_what_is_no_question_is_refused(text: Any, match: str) -> None:
+    """PROTOCOL section 7: 8,000 characters; one sentence each."""
+    with pytest.raises(BadQuestion, match=match):
+        check_question(text, AskOptions())
+
+
+def test_the_longest_question_is_taken() -> None:
+    """PROTOCOL section 7: "8,000 characters"."""
+    assert check_question("x" * 8_000, AskOptions()) == AskOptions()

@@ -1,0 +1,540 @@
+"""Rooms in which things happen at the wrong moment, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from pooled_nb.errors import ModelNotFound, ModelTooBig, NotReady, RoomClosed, ShardDied
+from pooled_nb.mesh.frame import Encoding, Frame, Kind
+from pooled_nb.mesh.messages import Message
+from pooled_nb.mesh.messages import deal as wire
+from pooled_nb.room.core import AskOptions
+from pooled_nb.room.deviceroom import DeviceRoom
+from tests.room.rooms import Rooms, alone, ask, open_rooms
+from tests.room.toy import MODEL, ToyShard
+from tests.sim.clock import simulate
+
+
+class SlowSample(ToyShard):
+    """Most of a lap is spent in the sampler, where no frame is in flight."""
+
+    async def sample(self, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0.02)
+        return await super().sample(*args, **kwargs)
+
+
+async def slow_sampling(workers: tuple[float, ...]) -> Rooms:
+    rooms = await open_rooms(workers=workers)
+    slow = SlowSample(end_after=200)
+    rooms.host._dealer.shard = rooms.host_shard = slow
+    await rooms.host.start()
+    return rooms
+
+
+@pytest.mark.parametrize("workers", [(), (1.0,)])
+def test_a_start_during_an_answer_never_shows_other_text(workers: tuple[float, ...]) -> None:
+    """DESIGN section 5: what is shown is the one-device text, or the answer fails in words."""
+
+    async def scenario() -> None:
+        rooms = await slow_sampling(workers)
+        whole = await ask(rooms.host, "hello", max_tokens=40)
+        await rooms.host.reset()
+        task = asyncio.create_task(ask(rooms.host, "hello", max_tokens=40))
+        await asyncio.sleep(0.3)
+        await rooms.host.start()
+        heard = await task
+        assert heard.done.reason == "error"
+        assert "is loading" in heard.done.why
+        assert heard.text
+        assert whole.text.startswith(heard.text)
+        again = await ask(rooms.host, "hello", max_tokens=40)
+        assert again.text == whole.text
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_worker_that_leaves_while_the_host_samples_is_named() -> None:
+    """PROTOCOL section 6, ``ai-degraded``: the reason reaches the person, not its consequence."""
+
+    async def scenario() -> None:
+        rooms = await slow_sampling((1.0,))
+        task = asyncio.create_task(ask(rooms.host, "hello", max_tokens=40))
+        await asyncio.sleep(0.3)
+        await rooms.devices[0].leave()
+        heard = await task
+        assert "worker left" in heard.done.why
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_reports_of_an_earlier_deal_do_not_count() -> None:
+    """PROTOCOL section 6: a late ``ai-ready`` of the deal before must not bring the room online."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0))
+        first = rooms.devices[0]
+        loop, send, held = asyncio.get_running_loop(), first.mesh.send, list[Message]()
+
+        def late(to: str, message: Message) -> bool:
+            if isinstance(message, wire.Ready) and not held:
+                held.append(message)
+                loop.call_later(0.4, send, to, message)
+                return True
+            return send(to, message)
+
+        first.mesh.send = late  # type: ignore[method-assign]  # a slow link for one message
+        load, loads = rooms.shards[0].load, list[int]()
+
+        async def slow_second_time(spec: Any, progress: Any = None) -> Any:
+            loads.append(1)
+            await asyncio.sleep(3.0 if len(loads) == 2 else 0.0)
+            return await load(spec, progress)
+
+        async def fails(spec: Any, progress: Any = None) -> Any:
+            await asyncio.sleep(0.3)
+            raise ModelNotFound("no files.", "Get them.")
+
+        rooms.shards[0].load = slow_second_time  # type: ignore[method-assign]  # timing of one load
+        rooms.shards[1].load = fails  # type: ignore[method-assign]  # a device that cannot load
+        await rooms.host.start()
+        assert first._worker is not None
+        assert first._worker.layers is not None, "online only once it really holds its layers"
+        assert (await ask(rooms.host, "q")).text == (await alone(["q"]))[0].text
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_the_newest_of_two_deals_wins() -> None:
+    """PROTOCOL section 6: two ``ai-load`` in a row, while a frame runs: the newest counts, once."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        await rooms.host.start()
+        device, worker = rooms.devices[0], rooms.devices[0]._worker
+        assert worker is not None
+        assert worker._deal is not None
+        rooms.shards[0].delay = 0.05
+        payload = struct.pack("<4I", 1, 0, 0, 0)
+        worker.on_frame(rooms.host.mesh.id, Frame(Kind.HIDDEN_B, 0, 1, payload, Encoding.F32, reset=True))
+        await asyncio.sleep(0.01)
+        deal = worker._deal
+        for lo in (3, 1):
+            device.on_message(device.mesh.creator, msgspec.structs.replace(deal, range=[lo, 6]))
+        await asyncio.sleep(1)
+        assert worker.layers == (1, 6)
+        running = [t for t in asyncio.all_tasks() if t.get_name() == "pooled-worker-run"]
+        assert len(running) == 1
+        await rooms.close()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("workers", [(), (1.0,)])
+def test_leaving_while_the_room_loads_ends_both(workers: tuple[float, ...]) -> None:
+    """Every wait ends: a closed room stays closed, and who waited for the start hears it."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=workers, delay=0.5)
+        starting = asyncio.create_task(rooms.host.start())
+        await asyncio.sleep(0.1)
+        await rooms.host.leave()
+        with pytest.raises(RoomClosed):
+            await starting
+        assert rooms.host.status().state == "closed"
+        with pytest.raises(RoomClosed):
+            await rooms.host.start()
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_the_hosts_own_question_ends_with_the_room() -> None:
+    """The door's promise: the last event is always `Done`."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(end_after=10_000, delay=0.01)
+        await rooms.host.start()
+        task = asyncio.create_task(ask(rooms.host, "q", max_tokens=900))
+        await asyncio.sleep(0.2)
+        await rooms.host.leave()
+        assert (await task).done.reason == "error"
+
+    simulate(scenario)
+
+
+BAD = {
+    "two columns in a single frame": Frame(Kind.HIDDEN, 0, 2, bytes(32), Encoding.F32, reset=True),
+    "slots nobody may drop": Frame(Kind.HIDDEN_B, 0, 1, bytes(16), Encoding.F32, reset=True, dp=(5, 0xFFFF)),
+    "another encoding": Frame(Kind.HIDDEN_B, 0, 1, bytes(8), Encoding.BF16, reset=True),
+    "a payload of another model": Frame(Kind.HIDDEN_B, 0, 1, bytes(12), Encoding.F32, reset=True),
+    "too many columns": Frame(Kind.HIDDEN_B, 0, 400, bytes(6400), Encoding.F32, reset=True),
+}
+
+
+@pytest.mark.parametrize("frame", BAD.values(), ids=BAD)
+def test_a_bad_frame_does_not_end_the_worker(frame: Frame) -> None:
+    """PROTOCOL section 5: ``ai-error``, and the next frame with ``reset`` runs as if nothing had been."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0))
+        await rooms.host.start()
+        rooms.devices[0].on_frame(rooms.host.mesh.id, frame)
+        await asyncio.sleep(1)
+        assert (await ask(rooms.host, "q")).text == (await alone(["q"]))[0].text
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_frames_count_only_from_the_device_before() -> None:
+    """PROTOCOL section 5: *(nb)* ``prev`` in ``ai-load``."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0))
+        await rooms.host.start()
+        before = rooms.shards[1].columns_run
+        rooms.devices[1].on_frame(
+            rooms.host.mesh.id, Frame(Kind.HIDDEN_B, 0, 1, bytes(16), Encoding.F32, reset=True)
+        )
+        await asyncio.sleep(1)
+        assert rooms.shards[1].columns_run == before
+        await rooms.close()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_workers_shard_that_dies_degrades_the_room(busy: bool) -> None:
+    """PROTOCOL section 6: the host hears of it, running or idle, and the next start goes on."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,), delay=0.02)
+        await rooms.host.start()
+        device, shard = rooms.devices[0], rooms.shards[0]
+        task = asyncio.create_task(ask(rooms.host, "q", max_tokens=40)) if busy else None
+        await asyncio.sleep(0.5)
+
+        async def dead(*_: Any, **__: Any) -> Any:
+            raise ShardDied("The shard died.", "Start again.")
+
+        shard.forward = dead  # type: ignore[method-assign]  # a dead process answers so
+        assert shard.on_died
+        shard.on_died("The process that computes was killed.")
+        await asyncio.sleep(1)
+        if task:
+            assert (await task).done.reason == "error"
+        status = rooms.host.status()
+        assert status.state == "degraded"
+        assert "was killed" in status.sentence
+        assert device.role == "guest"
+        assert "was killed" in device.status().sentence
+        await rooms.host.start()
+        assert (await ask(rooms.host, "q")).text == (await alone(["q"]))[0].text
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_the_hosts_shard_dies_while_another_loads() -> None:
+    """DESIGN section 3: the child takes an out-of-memory along, not the room: the start fails in words."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        rooms.shards[0].delay = 5.0
+        starting = asyncio.create_task(rooms.host.start())
+        await asyncio.sleep(0.5)
+        assert rooms.host_shard.on_died
+        rooms.host_shard.on_died("The process that computes was killed.")
+        with pytest.raises(ShardDied, match="was killed"):
+            await starting
+        assert rooms.host.status().state == "open"
+        rooms.shards[0].delay = 0.0
+        await rooms.host.start()
+        assert (await ask(rooms.host, "q")).done.reason == "stop"
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_lost_link_between_workers_degrades_the_room() -> None:
+    """PROTOCOL section 6, ``ai-linklost``: laps fail at once, the host offers a new deal."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0), delay=0.02)
+        await rooms.host.start()
+        a, b = rooms.devices
+        task = asyncio.create_task(ask(rooms.host, "q"))
+        await asyncio.sleep(0.5)
+        for c in rooms.net.connections(a.mesh.id, b.mesh.id):
+            await c.close()
+        heard = await task
+        assert heard.done.reason == "error"
+        assert rooms.host.status().state == "degraded"
+        await rooms.host.start()
+        assert (await ask(rooms.host, "q")).text == (await alone(["q"]))[0].text
+        await rooms.close()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("who", ["host", "guest"])
+def test_closing_one_question_leaves_the_others(who: str) -> None:
+    """PROTOCOL section 7, ``ai-stop {rid}``: exactly that question is taken back."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(end_after=10_000, delay=0.01)
+        guest = await rooms.add(gb=0.0)
+        await rooms.host.start()
+        room = rooms.host if who == "host" else guest
+        first = asyncio.create_task(ask(room, "first", max_tokens=60))
+        await asyncio.sleep(0.1)
+        second = room.ask("second", AskOptions(max_tokens=3))
+        await anext(second)
+        third = asyncio.create_task(ask(room, "third", max_tokens=3))
+        await asyncio.sleep(0.05)
+        await second.aclose()  # type: ignore[attr-defined]  # an async generator
+        assert (await first).done.stats.tokens == 60
+        assert (await third).done.stats.tokens == 3
+        assert [e.text for e in rooms.host.answering.conversation.exchanges] == ["first", "third"]
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_an_error_of_an_earlier_lap_ends_no_answer() -> None:
+    """PROTOCOL section 5: *(nb)* what belongs to another epoch, or another deal, is dropped."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,), delay=0.01)
+        await rooms.host.start()
+        task = asyncio.create_task(ask(rooms.host, "q"))
+        await asyncio.sleep(0.2)
+        worker = rooms.devices[0].mesh.id
+        rooms.host.on_message(worker, wire.Error(message="old", pos=9, epoch=200, deal=1))
+        rooms.host.on_message(worker, wire.Error(message="older", pos=9, deal=77))
+        rooms.host.on_message("a stranger", wire.Error(message="not of the chain", pos=9))
+        assert (await task).done.reason == "stop"
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_device_left_out_gives_its_memory_back() -> None:
+    """PROTOCOL section 6, ``ai-layers``: who is not among the ranges holds nothing."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0))
+        await rooms.host.start()
+        left_out = rooms.devices[0]
+        member = next(m for m in rooms.host.mesh.roster if m.id == left_out.mesh.id)
+        assert member.meta.contrib_gb
+        left_out.mesh.set_meta(msgspec.structs.replace(member.meta, contrib_gb=0.0))
+        await asyncio.sleep(1)
+        await rooms.host.start()
+        await asyncio.sleep(1)
+        assert left_out.role == "guest"
+        assert rooms.shards[0].spec is None
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_deal_that_cannot_be_made_leaves_the_room_online() -> None:
+    """PROTOCOL section 6: what does not fit is refused, and everything is as it was."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        await rooms.host.start()
+        model, rooms.host._dealer.model = (
+            rooms.host._dealer.model,
+            msgspec.structs.replace(MODEL, layer_bytes=[10**12] * 6),
+        )
+        with pytest.raises(ModelTooBig):
+            await rooms.host.start()
+        rooms.host._dealer.model = model
+        assert rooms.host.status().state == "online"
+        assert (await ask(rooms.host, "q")).done.reason == "stop"
+        await rooms.close()
+
+    simulate(scenario)
+
+
+async def host_fails(rooms: Rooms, load: Callable[..., Any]) -> None:
+    rooms.host_shard.load = load  # type: ignore[method-assign]  # an error no door promises
+    with pytest.raises(OSError, match="disk"):
+        await rooms.host.start()
+    assert rooms.host.status().state == "open"
+
+
+async def worker_fails(rooms: Rooms, load: Callable[..., Any]) -> None:
+    rooms.shards[0].load = load  # type: ignore[method-assign]  # an error no door promises
+    await rooms.host.start()
+    assert rooms.devices[0].role == "guest"
+
+
+@pytest.mark.parametrize("fails", [host_fails, worker_fails])
+def test_an_unforeseen_error_while_loading_ends_the_wait(fails: Callable[..., Any]) -> None:
+    """Every wait ends in an answer or in words, also where the door's promise was broken."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+
+        async def load(*_: Any, **__: Any) -> Any:
+            raise OSError("disk")
+
+        await fails(rooms, load)
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_an_unforeseen_error_while_rendering_refuses_that_question() -> None:
+    """PROTOCOL section 7: one answer fails with its words; the room, and the next question, live."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms()
+        guest = await rooms.add(gb=0.0)
+        await rooms.host.start()
+        render = rooms.host_shard.render
+
+        async def boom(*_: Any) -> Any:
+            raise RuntimeError("boom")
+
+        rooms.host_shard.render = boom  # type: ignore[method-assign]  # an error no door promises
+        with pytest.raises(NotReady, match="boom"):
+            await ask(guest, "q")
+        rooms.host_shard.render = render  # type: ignore[method-assign]  # whole again
+        assert (await ask(guest, "q")).done.reason == "stop"
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_everyone_knows_how_many_wait() -> None:
+    """PROTOCOL section 7, ``ai-queue {n}``: to all, after every change, also when one begins."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(delay=0.01)
+        guest = await rooms.add(gb=0.0)
+        await rooms.host.start()
+        task = asyncio.create_task(ask(rooms.host, "q"))
+        await asyncio.sleep(0.2)
+        assert guest.status().answering == "host"
+        assert guest.status().waiting == rooms.host.status().waiting == 0
+        await task
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_new_chat_during_an_answer_clears_every_screen() -> None:
+    """PROTOCOL section 7, ``ai-reset``: the answer under way belongs to the old chat."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(end_after=10_000, delay=0.01)
+        guest: DeviceRoom = await rooms.add(gb=0.0)
+        await rooms.host.start()
+        task = asyncio.create_task(ask(rooms.host, "q", max_tokens=100))
+        await asyncio.sleep(0.2)
+        await rooms.host.reset()
+        assert (await task).done.reason == "abort"
+        await asyncio.sleep(0.5)
+        assert not rooms.host.answering.conversation.exchanges
+        assert not guest.transcript.items
+        assert guest.status().state == "online"
+        fresh = await ask(guest, "q", max_tokens=5)
+        assert fresh.done.stats.reused == 0
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_frames_stay_as_the_first_start_fixed_them() -> None:
+    """PROTOCOL section 5: ``width`` and ``cols`` are fixed at the first start; who offers less is out."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        await rooms.host.start()
+        assert rooms.host._dealer.deal is not None
+        cols = rooms.host._dealer.deal.cols
+        odd = await rooms.add(name="odd")
+        member = next(m for m in rooms.host.mesh.roster if m.id == odd.mesh.id)
+        assert member.meta.nb
+        await odd.leave()
+        await asyncio.sleep(1)
+        for narrow in (7, 16):
+            nb = msgspec.structs.replace(member.meta.nb, cols=narrow)
+            room = await rooms.add(name=f"cols {narrow}", meta=msgspec.structs.replace(member.meta, nb=nb))
+            await rooms.host.start()
+            assert rooms.host._dealer.deal.cols == cols
+            assert rooms.host._dealer.deal.seat(room.mesh.id) is None
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_link_that_does_not_come_to_be_costs_the_silent_end() -> None:
+    """CASES: a device that died is left out, not the healthy one before it that could not reach it."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0))
+        first, second = rooms.devices
+        rooms.shards[0].delay = 8.0
+        starting = asyncio.create_task(rooms.host.start())
+        await asyncio.sleep(0.5)
+        rooms.net.kill(second.mesh.id)
+        await starting
+        status = rooms.host.status()
+        assert [d.name for d in status.devices if d.layers] == ["host", "worker"]
+        assert first.role == "worker"
+        assert (await ask(rooms.host, "q")).text == (await alone(["q"]))[0].text
+        await rooms.close()
+
+    simulate(scenario, limit=3_600)
+
+
+def test_who_lends_is_a_worker_before_anything_is_dealt() -> None:
+    """PROTOCOL section 1: a guest has no layers; who joined to lend must not look as if that had failed."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        guest = await rooms.add(gb=0.0, name="guest")
+        for room in (rooms.host, *rooms.devices):
+            assert [d.role for d in room.status().devices] == ["host", "worker", "guest"]
+        assert (rooms.devices[0].role, guest.role) == ("worker", "guest")
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_drop_has_one_reason_and_one_next_step_for_each() -> None:
+    """Words: what is so, then what to do next; only the host can start a room again."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0), delay=0.02)
+        guest = await rooms.add(gb=0.0, name="guest")
+        await rooms.host.start()
+        task = asyncio.create_task(ask(rooms.host, "q"))
+        await asyncio.sleep(0.5)
+        await rooms.devices[1].leave()
+        await task
+        await asyncio.sleep(2)
+        here, there = rooms.host.status().sentence, guest.status().sentence
+        assert here.startswith("worker 2 left; layers ")
+        assert here.endswith("are missing. Start the room again to deal over the devices here.")
+        assert there.endswith("are missing. The host can start the room again.")
+        with pytest.raises(NotReady) as refused:
+            await ask(guest, "again")
+        assert str(refused.value) == there
+        await rooms.close()
+
+    simulate(scenario)
