@@ -1,0 +1,91 @@
+"""The kernel of a notebook, where this is one: nothing of our threads lands in its cells (DESIGN section 7).
+
+A kernel puts whatever any thread writes under the cell that runs at that moment. From the first room on,
+what threads named ``pooled-…`` write to a kernel's streams goes to the log ``pooled_nb.output`` instead.
+The streams' class is what is changed, so that it also holds for a logging handler that kept one of
+them. A cell that puts a stream of its own in place of stdout (``%%capture``) is not in our hands.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import Any
+
+OURS = "pooled-"
+KEPT = 10_000
+"""Characters of an unfinished line that are kept at most."""
+
+log = logging.getLogger("pooled_nb.output")
+_here = threading.local()
+_guarded = False
+
+
+def in_notebook() -> bool:
+    """Whether this code runs in a kernel that has a frontend."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def cell() -> int | None:
+    """The number of the cell that runs; None where this is no notebook."""
+    return sys.modules["IPython"].get_ipython().execution_count if in_notebook() else None
+
+
+def guard() -> None:
+    """Begin to keep what our threads print out of cells; where this is no kernel, there is nothing to do."""
+    global _guarded
+    if _guarded or (iostream := sys.modules.get("ipykernel.iostream")) is None:
+        return
+    _guarded = True
+    stream = iostream.OutStream
+    stream.write = _Method("write", stream.write, _to_log)
+    stream.flush = _Method("flush", stream.flush, _nothing)
+
+
+class _Method:
+    """A method that is another one for our threads.
+
+    It goes before what an instance was given (IPython puts a ``write`` of its own there for each cell).
+    """
+
+    def __init__(self, name: str, own: Any, instead: Any) -> None:
+        self._name = name
+        self._own = own
+        self._instead = instead
+
+    def __get__(self, stream: Any, owner: Any = None) -> Any:
+        if stream is None:
+            return self._own
+        if threading.current_thread().name.startswith(OURS):
+            return self._instead
+        return vars(stream).get(self._name) or self._own.__get__(stream, owner)
+
+    def __set__(self, stream: Any, value: Any) -> None:
+        vars(stream)[self._name] = value
+
+    def __delete__(self, stream: Any) -> None:
+        vars(stream).pop(self._name, None)
+
+
+def _nothing() -> None:
+    # The kernel's own would block the mesh loop until its other thread has sent everything.
+    pass
+
+
+def _to_log(text: str) -> int:
+    # A line of logging itself has its other handlers; and a handler that writes here must not come back.
+    if sys._getframe(1).f_globals.get("__name__") == "logging" or getattr(_here, "busy", False):
+        return len(text)
+    *lines, rest = (getattr(_here, "rest", "") + text).split("\n")
+    _here.rest = rest[-KEPT:]
+    _here.busy = True
+    try:
+        for line in lines:
+            if line.strip():
+                log.info("%s", line)
+    finally:
+        _here.busy = False
+    return len(text)

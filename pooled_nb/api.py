@@ -1,0 +1,226 @@
+"""Host a room or join one: the Python front door.
+
+Every call blocks until it is done and returns something that may also be awaited, so that the same
+line works in a cell, a script and a thread, and after ``await``. An async program that must not block
+passes ``wait=False`` and awaits what comes back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from getpass import getpass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pooled_nb.errors import AlreadyInRoom, BadCode
+from pooled_nb.progress import waiting
+from pooled_nb.room_life import Opening
+from pooled_nb.room_view import Room
+from pooled_nb.show import line_bundle
+
+if TYPE_CHECKING:
+    from pooled_nb.room.core import RoomCore
+
+EXIT_S = 1.0
+"""A kernel that is asked to shut down is killed soon after: leaving takes no longer than this."""
+
+_lock = threading.Lock()
+_current: Room | None = None
+_pid: int | None = None
+
+
+def _forget() -> None:
+    # A forked child is in no room, whatever its parent was doing at that moment.
+    global _lock, _current
+    _lock = threading.Lock()
+    _current = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def current() -> Room | None:
+    """The room this process is in, or is opening; None when there is none."""
+    room = _current
+    return room if room is not None and not room.left else None
+
+
+def host(
+    model: str,
+    *,
+    code: str | None = None,
+    name: str | None = None,
+    lend: str | float | None = None,
+    split: Literal["speed", "memory"] = "speed",
+    ctx: int | None = None,
+    exact: bool = True,
+    signal: str | Sequence[str] | None = None,
+    lan: bool = False,
+    folder: str | None = None,
+    dtype: str | None = None,
+    process: bool = True,
+    progress: bool = True,
+    wait: bool = True,
+) -> Room:
+    """Open a room around a model.
+
+    Nothing is dealt yet: the first question, or `Room.start`, deals the layers over the devices that
+    are here by then.
+
+    Parameters
+    ----------
+    model
+        A Hugging Face id, or a folder with safetensors files.
+    code
+        Six characters to open it under; drawn when absent.
+    name
+        What others call this device.
+    lend
+        Memory for the model: GB, or text like ``"6GB"``. None: a share of what is free.
+    split
+        ``"speed"``: the fastest devices that hold the model, and as few as do. ``"memory"``: every device,
+        by what it lends.
+    ctx
+        Tokens of context.
+    exact
+        The same question gives the same tokens on one device and on many. False is faster, and promises less.
+    signal
+        Signaling servers, tried in order; ``"local"`` is one machine. None: those of ``POOLED_SIGNAL``,
+        else ``"local"``.
+    lan
+        Let other machines of the local network find the embedded signaling server.
+    folder
+        Where the model's files lie, when they are not in the hub's cache.
+    dtype
+        torch name of the room's numbers; None: what the model's files have.
+    process
+        Compute in a process of its own. False: in a thread, for debugging.
+    progress
+        False: show nothing while it opens and answers.
+    wait
+        False: return at once; await the room, or call `Room.result`.
+
+    Raises
+    ------
+    AlreadyInRoom, ModelNotFound, ModelNotSupported, ModelTooBig, SignalingDown, BadCode
+    """
+    from pooled_nb import room as rooms
+
+    def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
+        return rooms.host(
+            model,
+            code=code,
+            name=name,
+            servers=_servers(signal if signal is not None else os.environ.get("POOLED_SIGNAL", ""))
+            or ["local"],
+            lend=lend,
+            split=split,
+            ctx=ctx,
+            exact=exact,
+            process=process,
+            folder=folder,
+            lan=lan,
+            dtype=dtype,
+            progress=report,
+        )
+
+    return _enter(opening, "opening a room", quiet=not progress, wait=wait)
+
+
+def join(
+    code: str | None = None,
+    *,
+    role: Literal["auto", "worker", "guest"] = "auto",
+    name: str | None = None,
+    lend: str | float | None = None,
+    signal: str | Sequence[str] | None = None,
+    folder: str | None = None,
+    process: bool = True,
+    progress: bool = True,
+    wait: bool = True,
+) -> Room:
+    """Join a room.
+
+    Parameters
+    ----------
+    code
+        Six characters, or an invite link. None: the environment's ``POOLED_LINK``, else it is asked
+        for without being shown, so that a link's secret never stands in a cell.
+    role
+        ``"worker"`` lends memory, ``"guest"`` only asks, ``"auto"`` lends where this device can.
+    name, lend, signal, folder, process, progress, wait
+        See `host`.
+
+    Raises
+    ------
+    BadCode, RoomNotFound, RoomRefused, AlreadyInRoom, SignalingDown, LinkFailed
+    """
+    from pooled_nb import room as rooms
+
+    _only_one()
+    if code is None:
+        code = os.environ.get("POOLED_LINK") or _ask_for_link()
+    where = code
+
+    def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
+        return rooms.join(
+            where,
+            role=role,
+            name=name,
+            servers=None if signal is None else _servers(signal),
+            lend=lend,
+            process=process,
+            folder=folder,
+            progress=report,
+        )
+
+    return _enter(opening, "joining the room", quiet=not progress, wait=wait)
+
+
+def _enter(opening: Opening, words: str, *, quiet: bool, wait: bool) -> Room:
+    global _current, _pid
+    with _lock:
+        _only_one()
+        if _pid != os.getpid():
+            _pid = os.getpid()
+            atexit.register(_leave_at_exit, _pid)
+        room = _current = Room(opening, quiet=quiet)
+    if wait:
+        try:
+            with waiting(words, quiet=quiet) as view:
+                room.result(view=view)
+                view.finish(line_bundle(room.status().sentence))
+        except KeyboardInterrupt:
+            room.leave()  # whoever gave up opening it has no room to leave
+            raise
+    return room
+
+
+def _only_one() -> None:
+    if (here := current()) is not None:
+        raise AlreadyInRoom(
+            f"This process already {here.what}.", "Leave it first: room.leave(), or %pooled leave."
+        )
+
+
+def _servers(signal: str | Sequence[str]) -> list[str]:
+    parts = signal.split(",") if isinstance(signal, str) else signal
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _ask_for_link() -> str:
+    try:
+        return getpass("Invite link or code (not shown): ")
+    except (EOFError, NotImplementedError) as error:
+        raise BadCode(
+            "There is no code to join.", "Pass one, or set POOLED_LINK to the invite link."
+        ) from error
+
+
+def _leave_at_exit(pid: int) -> None:
+    # A forked child inherits the hook, and must not close its parent's room.
+    if os.getpid() == pid and (room := current()) is not None:
+        room.leave(timeout=EXIT_S)

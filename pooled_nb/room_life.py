@@ -1,0 +1,177 @@
+"""The life of a room: how it opens, how it is left, whatever happens in between.
+
+The room itself lives on the mesh loop; this is what any thread sees of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, NoReturn, Self, overload
+
+import msgspec
+
+from pooled_nb import forks
+from pooled_nb.errors import RoomClosed
+from pooled_nb.job import Budget, Ended, Job
+from pooled_nb.room import core as seam
+from pooled_nb.threads import mesh
+
+Opening = Callable[[Callable[[int, str], None]], Coroutine[Any, Any, seam.RoomCore]]
+"""Opens a room and reports percent and words meanwhile."""
+
+LEAVE_S = 5.0
+"""Leaving says goodbye and ends the process that computes; beyond this it is cut off."""
+GOODBYE = 0.8
+"""The share of that time which the goodbye gets; the rest is for cutting it off."""
+KEPT_NOTICES = 50
+
+log = logging.getLogger("pooled_nb")
+
+
+class RoomLife:
+    """Opens a room, keeps what it says, leaves it. The base of `Room`."""
+
+    def __init__(self, opening: Opening) -> None:
+        self.notices: list[str] = []
+        self.progress: tuple[int | None, str] = (None, "")
+        self._core: seam.RoomCore | None = None
+        self._status: seam.Status | None = None
+        self._left = False
+        self._forked = False
+        self._opens: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._budget: Budget | None = None
+        self._lock = threading.Lock()
+        mesh.hold()
+        forks.known(self)
+        self._opening = mesh.submit(self._open(opening), self._never_opened)
+
+    # On the mesh loop.
+
+    def _report(self, percent: int, words: str) -> None:
+        self.progress = (percent, words)
+
+    async def _open(self, opening: Opening) -> None:
+        self._opens = asyncio.current_task()
+        try:
+            core = await opening(self._report)
+            core.on_change, core.on_notice = self._changed, self._noticed
+            self._core = core
+        except BaseException:
+            self._let_go()
+            raise
+        self._changed()
+
+    def _never_opened(self) -> NoReturn:
+        self._let_go()
+        raise RoomClosed("This room was left before it was open.", "Host or join it again.")
+
+    def _changed(self) -> None:
+        if self._look() == "closed" and self._leaving is None:
+            with contextlib.suppress(RoomClosed):
+                mesh.submit(self._leave(Budget(LEAVE_S)))
+
+    def _look(self) -> seam.State:
+        assert self._core is not None
+        now = self._core.status()
+        with self._lock:
+            if not self._left:  # after that it is over, whatever the room still says
+                self._status = now
+        return now.state
+
+    def _noticed(self, sentence: str) -> None:
+        self.notices = [*self.notices, sentence][-KEPT_NOTICES:]
+
+    async def _leave(self, budget: Budget) -> None:
+        # Whoever comes second waits for the first: the thread must not end under it.
+        self._budget = budget
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._end())
+        _, late = await asyncio.wait({self._leaving}, timeout=GOODBYE * budget.left())
+        if late:
+            self._leaving.cancel()
+            self._let_go()
+
+    async def _end(self) -> None:
+        try:
+            if self._opens is not None:
+                await asyncio.wait({self._opens})  # it was cancelled, and may be putting things away
+            if self._core is not None:
+                await self._core.leave()
+                self._look()
+        except Exception:
+            log.exception("leaving the room failed")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            if self._left:
+                return
+            self._left = True
+            if self._status is not None and self._status.state != "closed":
+                over = "This device has left the room."
+                self._status = msgspec.structs.replace(self._status, state="closed", sentence=over)
+        mesh.release(self._budget)
+
+    # From any thread.
+
+    @property
+    def left(self) -> bool:
+        """Whether this device has left it, or it was closed, or it never opened."""
+        return self._left
+
+    @overload
+    def leave(self, *, wait: Literal[True] = True, timeout: float = LEAVE_S) -> Self: ...
+    @overload
+    def leave(self, *, wait: Literal[False], timeout: float = LEAVE_S) -> Job[Self]: ...
+    def leave(self, *, wait: bool = True, timeout: float = LEAVE_S) -> Self | Job[Self]:
+        """Leave the room; when the host leaves, the room is over. Never fails, and may be called again.
+
+        An interrupt is raised once the goodbye is said or the time is up; a second one cuts it off.
+
+        Parameters
+        ----------
+        wait
+            False: return at once; await what comes back, or call its ``result``.
+        timeout
+            Seconds; what has not ended by then is cut off.
+        """
+        budget = Budget(timeout)
+        if not wait:
+            return self._goodbye(budget)
+        if not self._left:
+            mesh.refuse()
+        try:
+            try:
+                self._goodbye(budget).wait(budget.left())
+            except KeyboardInterrupt:
+                self._goodbye(budget).wait(budget.left())
+                raise
+        finally:
+            self._budget = budget
+            self._let_go()
+            mesh.join(budget)
+        return self
+
+    def _goodbye(self, budget: Budget) -> Job[Self]:
+        if self._left:
+            return Ended(self)
+        self._opening.cancel()
+        try:
+            return mesh.submit(self._then(lambda: self._leave(budget)), lambda: self)
+        except RoomClosed:
+            return Ended(self)
+
+    async def _then(self, work: Callable[[], Awaitable[None]]) -> Self:
+        # Made only here: a coroutine that the loop never came to would complain of it.
+        await work()
+        return self
+
+    def orphan(self) -> None:
+        """See `forks.Orphan`."""
+        self._lock = threading.Lock()
+        self._left = self._forked = True

@@ -1,0 +1,201 @@
+"""How a room and an answer look in text, Markdown and HTML. Layers are shown from 1, both ends included.
+
+What a model or another device wrote is text, never markup nor a terminal's command: HTML is escaped,
+control characters are dropped, and an answer's Markdown is shown without raw HTML and without images,
+which would fetch something when looked at.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from html import escape
+from typing import TYPE_CHECKING
+
+from pooled_nb import plain
+from pooled_nb.errors import SignalingDown
+from pooled_nb.mesh import specs
+from pooled_nb.mesh.codes import shown
+from pooled_nb.room.sentences import layer_range
+
+if TYPE_CHECKING:
+    from pooled_nb.room.core import DeviceLine, Reason, Stats, Status
+
+_ENDED: dict[str, str] = {
+    "stop": "",
+    "max": "stopped at max_tokens",
+    "ctx": "context full",
+    "abort": "stopped",
+    "error": "failed",
+}
+_OUT: dict[str, str] = {
+    "unneeded": "not needed",
+    "small": "lends too little for a layer",
+    "late": "joined after the start",
+}
+"""Why a device holds no layers: the words of PROTOCOL section 6, and as people read it."""
+
+
+def answer_line(reason: Reason | None, stats: Stats) -> str:
+    """One line under an answer: ``57 tokens · 18.2 tokens/s``, and why it ended where that is not plain."""
+    parts = [f"{stats.tokens} token{'s' if stats.tokens != 1 else ''}"] if stats.tokens else []
+    if stats.tps:
+        parts.append(f"{stats.tps:.1f} tokens/s")
+    if reason and _ENDED[reason]:
+        parts.append(_ENDED[reason])
+    return " · ".join(parts)
+
+
+def answer_markdown(text: str, line: str) -> str:
+    """The answer's Markdown, harmless wherever it is rendered, with its line below."""
+    body = plain.markdown(text)
+    return f"{body}\n\n*{line}*" if line else body
+
+
+def answer_bundle(text: str, line: str) -> dict[str, str]:
+    """An answer for a notebook: what is saved reads well without a kernel."""
+    from markdown_it import MarkdownIt  # 20 ms, and only where something is shown
+
+    text = plain.visible(text)
+    body = MarkdownIt("commonmark", {"html": False}).disable("image").render(text)
+    foot = f"<small>{escape(line)}</small>" if line else ""
+    return {
+        "text/plain": f"{text}\n\n{line}" if line else text,
+        "text/markdown": answer_markdown(text, line),
+        "text/html": f"{body}{foot}",
+    }
+
+
+def _name(device: DeviceLine) -> tuple[str, str]:
+    """Its name, which others chose, and what we say of it."""
+    return plain.visible(device.name), " (this device)" if device.me else ""
+
+
+def _cells(device: DeviceLine) -> list[str]:
+    name, note = _name(device)
+    if device.layers is not None:
+        what = f"layers {layer_range(*device.layers)}"
+    elif device.progress is not None:
+        what = f"loading {device.progress} %"
+    else:
+        what = f"none: {_OUT[device.out]}" if device.out in _OUT else "none"
+    link = ""
+    if not device.me:
+        rtt = "" if device.rtt_ms is None else f"{device.rtt_ms:.0f} ms"
+        link = ", ".join(part for part in (rtt, "relayed" if device.path == "relayed" else "") if part)
+    lends = f"{device.lends_gb:.1f} GB" if device.lends_gb else "nothing"
+    return [plain.isolated(name) + note, device.role, what, lends, link]
+
+
+_HEAD = ["device", "role", "holds", "lends", "link"]
+
+
+def _title(status: Status) -> str:
+    return f"Room {shown(status.code)}" if status.code else "Room"
+
+
+def _facts(status: Status) -> str:
+    parts = []
+    if status.model:
+        parts.append(status.label or status.model)
+    if status.layers:
+        parts.append(f"{status.layers} layers")
+    if status.ctx and status.state != "closed":
+        parts.append(f"{status.used:,} of {status.ctx:,} tokens used")
+    if status.model and not status.exact:
+        parts.append("fast mode, not exact")
+    if status.waiting:
+        parts.append(f"{status.waiting} waiting")
+    return " · ".join(parts)
+
+
+def how_to_join(status: Status) -> str:
+    """The exact lines to type elsewhere."""
+    code, server = shown(status.code), status.signaling
+    here = not server or _on_this_machine(server)
+    rest = code if here else f"{code} --signal {server}"
+    where = "On this machine" if here else "Elsewhere"
+    return f"{where}: %pooled join {rest} in a notebook, pooled-nb join {rest} in a terminal."
+
+
+def _on_this_machine(server: str) -> bool:
+    """Whether only this machine reaches that signaling server."""
+    try:
+        host = specs.parse(server).host
+    except SignalingDown:
+        return False
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _invites(status: Status) -> str:
+    hosts = any(device.me and device.role == "host" for device in status.devices)
+    return how_to_join(status) if hosts and status.state == "open" else ""
+
+
+def status_text(status: Status) -> str:
+    """The room for a terminal."""
+    from rich.cells import cell_len  # as wide as a terminal draws it
+
+    rows = [_HEAD, *map(_cells, status.devices)] if status.devices else []
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(_HEAD))] if rows else []
+    table = [
+        "  ".join(
+            cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    lines = [f"{_title(status)}: {status.sentence}", _invites(status), _facts(status), *table]
+    return plain.visible("\n".join(line for line in lines if line))
+
+
+def status_markdown(status: Status) -> str:
+    """The room as a Markdown table."""
+    lines = [f"**{_title(status)}** · {plain.literal(status.sentence)}"]
+    lines += [
+        line for text in (_invites(status), _facts(status)) if text for line in ("", plain.literal(text))
+    ]
+    if status.devices:
+        lines += ["", "| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
+        lines += ["| " + " | ".join(map(plain.literal, _cells(device))) + " |" for device in status.devices]
+    return "\n".join(lines)
+
+
+def status_html(status: Status) -> str:
+    """The room as an HTML table; colours and fonts are the page's own."""
+
+    def row(tag: str, cells: list[str]) -> str:
+        inside = "".join(f"<{tag} style='text-align:left'>{cell}</{tag}>" for cell in cells)
+        return f"<tr>{inside}</tr>"
+
+    def cells(device: DeviceLine) -> list[str]:
+        name, note = _name(device)
+        return [f"<bdi>{_text(name)}</bdi>{note}", *map(_text, _cells(device)[1:])]
+
+    rows = "".join(row("td", cells(device)) for device in status.devices)
+    head = row("th", _HEAD)
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>" if status.devices else ""
+    more = "".join(f"<br>{_text(text)}" for text in (_invites(status), _facts(status)) if text)
+    return f"<div><strong>{_text(_title(status))}</strong> · {_text(status.sentence)}{more}{table}</div>"
+
+
+def status_bundle(status: Status) -> dict[str, str]:
+    """The room for a notebook."""
+    return {
+        "text/plain": status_text(status),
+        "text/markdown": status_markdown(status),
+        "text/html": status_html(status),
+    }
+
+
+def line_bundle(text: str) -> dict[str, str]:
+    """One line, as it stands."""
+    text = plain.visible(text)
+    return {"text/plain": text, "text/html": f"<div style='white-space:pre-wrap'>{escape(text)}</div>"}
+
+
+def _text(text: str) -> str:
+    return escape(plain.visible(text))

@@ -1,0 +1,51 @@
+"""What a person typed into a line, read before anything is done with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+from pooled_nb.errors import BadCode
+
+_SECRET = re.compile(r"[#&?]k=", re.IGNORECASE)
+
+
+def words(line: str) -> list[str]:
+    """The words of a line, as a shell reads them: quotes group, and a word that begins with ``#`` ends it.
+
+    Raises
+    ------
+    ValueError
+        A quotation is not closed.
+    """
+    reader = shlex.shlex(_without_comment(line), posix=True, punctuation_chars=False)
+    reader.whitespace_split = True
+    reader.commenters = ""  # a # inside of a word belongs to it
+    if os.name == "nt":
+        reader.escape = ""  # there it parts folders
+    return list(reader)
+
+
+def _without_comment(line: str) -> str:
+    quote = ""
+    for at, c in enumerate(line):
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c == "#" and (at == 0 or line[at - 1].isspace()):
+            return line[:at]
+    return line
+
+
+def refuse_secret(target: str | None, command: str) -> None:
+    """Refuse a typed link that holds a key: cells, histories and lists of processes keep what is typed.
+
+    Raises
+    ------
+    BadCode
+        It holds one. The link is not repeated.
+    """
+    if target is not None and _SECRET.search(target):
+        raise BadCode("This link holds a secret.", f"Run {command} without it; it is then asked for unseen.")

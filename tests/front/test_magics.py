@@ -1,0 +1,280 @@
+"""`%pooled` and `%%ask` in an IPython shell without a frontend, over a scripted room."""
+
+from __future__ import annotations
+
+import _thread
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+import pooled_nb
+from pooled_nb.answer import Answer
+from pooled_nb.errors import PooledError, RoomNotFound
+from pooled_nb.room.core import AnswerEvent, AskOptions, Piece
+from tests.front.scripted import Rooms
+
+
+@pytest.fixture
+def shell(rooms: Rooms) -> Iterator[InteractiveShell]:
+    InteractiveShell.clear_instance()
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = InteractiveShell.instance(config=config)
+    shell.run_line_magic("load_ext", "pooled_nb")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def fails(shell: InteractiveShell, cell: str) -> str:
+    """Run a cell that fails; what was raised."""
+    result = shell.run_cell(cell)
+    assert result.error_in_exec is not None
+    return str(result.error_in_exec)
+
+
+def works(shell: InteractiveShell, cell: str) -> None:
+    shell.run_cell(cell).raise_error()
+
+
+def test_host_ask_leave(shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN section 1: %pooled host, %%ask, %pooled leave."""
+    works(
+        shell, "%pooled host org/model --lend 2GB --split memory --ctx 512 --fast --lan --code 4TK-G9P -o r"
+    )
+    kind, model, options = rooms.calls[0]
+    assert (kind, model) == ("host", "org/model")
+    want = {"lend": "2GB", "split": "memory", "ctx": 512, "exact": False, "lan": True, "code": "4TK-G9P"}
+    assert options == options | want
+    assert shell.user_ns["r"] is pooled_nb.current()
+    assert "Room 4TK-G9P" in capsys.readouterr().out
+    works(shell, "%%ask -o answer --max 7 --seed 5 --temperature 0.5\nwhy is\nthe sky blue\n")
+    answer = shell.user_ns["answer"]
+    assert isinstance(answer, Answer)
+    assert answer.question == "why is\nthe sky blue"
+    asked = rooms.core.log[1][2]
+    assert (asked.max_tokens, asked.seed, asked.temperature) == (7, 5, 0.5)
+    out = capsys.readouterr().out
+    assert "why is the sky blue" in out
+    assert "5 tokens" in out
+    works(shell, "%pooled reset")
+    works(shell, "%pooled stop")
+    works(shell, "%pooled leave")
+    assert pooled_nb.current() is None
+    assert [entry for entry in rooms.core.log if isinstance(entry, str)][:4] == [
+        "start",
+        "reset",
+        "stop",
+        "leave",
+    ]
+
+
+def test_join(shell: InteractiveShell, rooms: Rooms) -> None:
+    works(shell, "%pooled join 4TK-G9P --role guest --name me --signal one,two")
+    kind, code, options = rooms.calls[0]
+    assert (kind, code) == ("join", "4TK-G9P")
+    assert options == options | {"role": "guest", "name": "me", "servers": ["one", "two"]}
+
+
+def test_a_question_is_left_as_typed(shell: InteractiveShell, rooms: Rooms) -> None:
+    """DESIGN section 7: no_var_expand for prompts. CASES: line breaks arrive as typed."""
+    shell.user_ns["x"] = "WRONG"
+    works(shell, "%pooled host m")
+    works(shell, "%%ask -o a\n  What's {x} and $x?\n\n    --max 5 \"quote")
+    assert shell.user_ns["a"].question == "  What's {x} and $x?\n\n    --max 5 \"quote"
+    works(shell, "%ask -o b --max 3 Don't {x} --seed $x")
+    assert shell.user_ns["b"].question == "Don't {x} --seed $x"
+    assert rooms.core.log[-1][2].max_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("%pooled status", "in no room"),
+        ("%pooled leave", "in no room"),
+        ("%%ask\nanyone?", "in no room"),
+        ("%pooled dance", "does not know 'dance'"),
+        ("%pooled host", "Which model?"),
+        ("%pooled leave now", "stands alone"),
+        ("%pooled host m --role worker", "no --role"),
+        ("%pooled join X --split memory", "no --split"),
+        ("%pooled status --fast", "no --fast"),
+        ("%pooled host m --split fair", "invalid choice"),
+    ],
+)
+def test_misuse_is_one_sentence(shell: InteractiveShell, rooms: Rooms, cell: str, words: str) -> None:
+    """Each wrong use gets one clear sentence and leaves everything as it was."""
+    assert words in fails(shell, cell)
+    assert rooms.calls == []
+
+
+def test_our_errors_are_shown_as_their_sentence(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Errors: one sentence what happened, one what to do next, no traceback; and the cell has failed."""
+    rooms.fail = RoomNotFound("No room answers to 4TK-G9P.", "Check the code with the host.")
+    result = shell.run_cell("%pooled join 4TK-G9P")
+    assert isinstance(result.error_in_exec, PooledError)
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert text.strip() == "No room answers to 4TK-G9P. Check the code with the host."
+
+
+def test_bad_questions(shell: InteractiveShell, rooms: Rooms) -> None:
+    works(shell, "%pooled host m")
+    assert "empty" in fails(shell, "%%ask\n   ")
+    assert "8,001" in fails(shell, "%%ask\n" + "x" * 8001)
+    assert rooms.core.log == []
+
+
+def test_an_interrupt_shows_what_was_there(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DESIGN section 7: KeyboardInterrupt stops that answer and keeps the room; the cell says so."""
+    works(shell, "%pooled host m")
+    rooms.core.endless = True
+    _interrupted(rooms, after=5)
+    result = shell.run_cell("%%ask -o a\non and on")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)  # so that Run All stops here
+    shown = capsys.readouterr()
+    assert "on and on" in shown.out
+    assert "stopped]" in shown.out
+    assert (shown.out + shown.err).splitlines()[-1] == "Stopped."
+    assert "Traceback" not in shown.out + shown.err
+    assert shell.user_ns["a"].reason == "abort"
+    assert pooled_nb.current() is not None
+
+
+def _interrupted(rooms: Rooms, after: int) -> None:
+    """Ctrl-C, as soon as an answer has given that many pieces."""
+    ask = rooms.core.ask
+
+    async def counted(text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        seen = 0
+        async for event in ask(text, options):
+            yield event
+            seen += isinstance(event, Piece)
+            if seen == after:
+                _thread.interrupt_main()
+
+    rooms.core.ask = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("cell", "question", "most"),
+    [
+        ("%%ask --max-tokens 200\nWhy?", "Why?", 200),
+        ("%%ask --max 200\nWhy?", "Why?", 200),
+        ("%%ask --max-tokens=200 --seed 1\nWhy?", "Why?", 200),
+        ("%ask --max-tokens 200 Why?", "Why?", 200),
+        ("%%ask In one word: --fast?\nWhy?", "In one word: --fast?\nWhy?", None),
+        ("%%ask\n--max-tokens 200", "--max-tokens 200", None),
+        ("%ask -- --fast is what?", "--fast is what?", None),
+        ("%ask -5 + 3?", "-5 + 3?", None),
+    ],
+)
+def test_options_of_a_question(
+    shell: InteractiveShell, rooms: Rooms, cell: str, question: str, most: int | None
+) -> None:
+    """DESIGN section 1: the options of ask are those of room.ask, and never a part of the question."""
+    works(shell, "%pooled host m")
+    works(shell, cell)
+    kind, asked, options = rooms.core.log[-1]
+    assert (kind, asked, options.max_tokens) == ("ask", question, most)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%ask --tokens 200\nWhy?",
+        "%%ask --max-tokens 5 --stop x\nWhy?",
+        "%%ask --max-tokens\nWhy?",
+        "%%ask -o\nWhy?",
+        "%%ask --max-tokens=many\nWhy?",
+        "%%ask --max_tokens 5\nWhy?",
+        "%ask --tokens 200 Why?",
+    ],
+)
+def test_a_wrong_option_is_never_asked(shell: InteractiveShell, rooms: Rooms, cell: str) -> None:
+    """Each wrong use gets one clear sentence; a mistyped option is no question for the model."""
+    works(shell, "%pooled host m")
+    result = shell.run_cell(cell)
+    assert isinstance(result.error_in_exec, UsageError)
+    assert rooms.core.log == []
+
+
+def test_a_comment_ends_the_line(shell: InteractiveShell, rooms: Rooms) -> None:
+    """A line pasted with its comment means what stands before it; quotes group words."""
+    works(shell, "%pooled host 'org/my model#2' --name \"Ann's\"   # it's a comment, --fast")
+    assert rooms.calls[0][:2] == ("host", "org/my model#2")
+    assert rooms.calls[0][2]["name"] == "Ann's"
+    works(shell, "%pooled leave # now")
+    assert "not closed" in fails(shell, "%pooled host 'org/model")
+
+
+@pytest.mark.parametrize("link", ["https://example.org/r/4TK-G9P#k={}", "https://example.org/#4TK-G9P&k={}"])
+def test_a_secret_in_a_cell_is_refused(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str], link: str
+) -> None:
+    """DESIGN section 7: secrets never stand in a cell; the refusal does not repeat it."""
+    secret = "s3cret" * 4
+    assert "holds a secret" in fails(shell, f"%pooled join {link.format(secret)}")
+    shown = capsys.readouterr()
+    assert secret not in shown.out + shown.err
+    assert "asked for unseen" in shown.out + shown.err
+    assert rooms.calls == []
+
+
+def test_control_characters_of_others_stay_off_the_terminal(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a model or a server wrote is text: none of it is a command to the terminal."""
+    works(shell, "%pooled host m")
+    works(shell, "%%ask\n\x1b]0;owned\x07 \x9b31m red\x1b[2J")
+    rooms.core.on_notice("A \x1b]0;notice\x07.")  # type: ignore[misc]
+    works(shell, "%pooled status")
+    rooms.core.refuse = PooledError("No \x1b]0;error\x07.", "")
+    fails(shell, "%%ask\nagain")
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    for word in ("owned", "31m red", "notice", "error"):
+        assert word in text
+    assert not set(text) & {"\x1b", "\x07", "\x9b"}
+
+
+def test_completion(shell: InteractiveShell, rooms: Rooms) -> None:
+    """DESIGN section 7: verbs completed by tab."""
+
+    def tab(line: str) -> list[str]:
+        return list(shell.complete(line.split(" ")[-1], line, len(line))[1])
+
+    assert tab("%pooled st") == ["start", "status", "stop"]
+    assert {"host", "join"} <= set(tab("%pooled "))
+    assert "--split" in tab("%pooled host m --s")
+    assert "--split" not in tab("%pooled join x --")
+    assert "--role" in tab("%pooled join x --")
+
+
+def test_help(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN section 7: %pooled? and %pooled --help both help."""
+    for cell in ("%pooled", "%pooled help", "%pooled --help", "%pooled host --help"):
+        works(shell, cell)
+        assert "%pooled join CODE" in capsys.readouterr().out
+    works(shell, "%ask --help")
+    assert "--temperature" in capsys.readouterr().out
+    works(shell, "%pooled?")
+    assert "--lend" in capsys.readouterr().out
+
+
+def test_unload(shell: InteractiveShell, rooms: Rooms) -> None:
+    """%unload_ext takes the magics away and leaves the room."""
+    works(shell, "%pooled host m")
+    shell.run_line_magic("unload_ext", "pooled_nb")
+    assert "pooled" not in shell.magics_manager.magics["line"]
+    assert "ask" not in shell.magics_manager.magics["cell"]
+    assert shell.run_cell("%pooled status").error_in_exec is not None
+    assert pooled_nb.current() is not None
+    shell.run_line_magic("load_ext", "pooled_nb")
+    works(shell, "%pooled status")

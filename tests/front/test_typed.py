@@ -1,0 +1,41 @@
+"""What a person types into a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pooled_nb.errors import BadCode
+from pooled_nb.typed import refuse_secret, words
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("host m  # shows a code", ["host", "m"]),
+        ("# all of it", []),
+        ("host m#2 --name a", ["host", "m#2", "--name", "a"]),
+        ("host '# no comment' # one", ["host", "# no comment"]),
+        ("host 'a b' --name \"it's\" # it's", ["host", "a b", "--name", "it's"]),
+        ("", []),
+    ],
+)
+def test_words(line: str, want: list[str]) -> None:
+    assert words(line) == want
+
+
+def test_an_open_quotation_is_refused() -> None:
+    with pytest.raises(ValueError, match="quotation"):
+        words("host 'a")
+
+
+@pytest.mark.parametrize("target", [None, "4TK-G9P", "https://example.org/r/4TK-G9P", "org/model-k=4"])
+def test_what_holds_no_secret_passes(target: str | None) -> None:
+    refuse_secret(target, "join")
+
+
+@pytest.mark.parametrize("mark", ["#", "&", "#4TK-G9P&", "?"])
+def test_a_secret_is_refused_and_not_repeated(mark: str) -> None:
+    """DESIGN section 7: secrets reach no exception."""
+    with pytest.raises(BadCode, match="holds a secret") as refused:
+        refuse_secret(f"https://example.org/r/4TK-G9P{mark}k=abcdefghij", "join")
+    assert "abcdefghij" not in str(refused.value)
