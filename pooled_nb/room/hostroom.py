@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from pooled_nb.errors import PooledError, RoomClosed
+from pooled_nb.errors import NotReady, PooledError, RoomClosed
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
@@ -123,8 +123,11 @@ class HostRoom:
         """See `RoomCore.start`."""
         if self._state == "closed":
             raise RoomClosed("The room is over.", "Host a new one.")
-        if self._starting:  # whoever asks for a start meanwhile waits for the same one
-            await asyncio.shield(self._starting)
+        if (same := self._starting) is not None:  # whoever asks for a start meanwhile waits for the same one
+            await asyncio.wait([same])
+            if same.cancelled():
+                raise NotReady("The start was stopped.", "Start the room again.")
+            same.result()
             return
         try:
             self._dealer.make({})  # what cannot be dealt leaves everything as it was

@@ -414,9 +414,13 @@ def test_a_stop_of_the_start_leaves_the_room_open() -> None:
         with pytest.raises(asyncio.CancelledError):
             await second
         assert rooms.host.status().state == "loading", "who waits for the same start does not stop it"
+        third = asyncio.create_task(rooms.host.start())
+        await asyncio.sleep(1)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
+        with pytest.raises(NotReady, match="start was stopped"):
+            await third
         assert rooms.host.status().state == "open"
         rooms.shards[0].delay = 0.0
         await asyncio.sleep(1)
