@@ -281,7 +281,7 @@ class HostRoom:
         match message:
             case chat.Ask():
                 name = self._name(sender)
-                if self._state == "open" and not self.answering.holding:
+                if self._state == "open" and not self.answering.holding and message.text.strip():
                     self._start_by_question(name)
                 self.answering.offer(
                     sender, message.rid, Question(message.text, name, options_of(message.nb))
@@ -357,8 +357,11 @@ class HostRoom:
     async def _start_quietly(self) -> None:
         try:
             await self.start()
-        except PooledError as error:  # who waits for it has heard; the state says it, too
+        except PooledError as error:
             log.info("a start by a question failed: %s", error)
+            # It may have ended before it began, since devices come and go: nobody may wait for it then.
+            if self.answering.holding and self._starting is None:
+                self.answering.offline("open", f"The room did not start: {error}")
 
     def _told(self, progress: OnProgress | None, pct: int, words: str) -> None:
         if progress:

@@ -12,7 +12,7 @@ import pytest
 
 from pooled_nb.errors import ModelNotFound, ModelTooBig, NotReady, RoomClosed, ShardDied
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
-from pooled_nb.mesh.messages import Message
+from pooled_nb.mesh.messages import Message, chat
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.room.core import AskOptions
 from pooled_nb.room.deviceroom import DeviceRoom
@@ -535,6 +535,46 @@ def test_a_drop_has_one_reason_and_one_next_step_for_each() -> None:
         with pytest.raises(NotReady) as refused:
             await ask(guest, "again")
         assert str(refused.value) == there
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_an_empty_question_starts_no_room() -> None:
+    """PROTOCOL section 7: bad input leaves everything as it was, also what no device of ours would send."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        guest = await rooms.add(gb=0.0)
+        rooms.host.on_message(guest.mesh.id, chat.Ask(text=" \n"))
+        await asyncio.sleep(1)
+        assert rooms.host.status().state == "open"
+        assert rooms.host_shard.spec is None
+        assert not rooms.notices
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_nobody_waits_for_a_start_that_ended_before_it_began() -> None:
+    """PROTOCOL section 6: a device leaves between question and start, and what is left holds no model."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        guest = await rooms.add(gb=0.0)
+        make, calls = rooms.host._dealer.make, list[int]()
+
+        def fits_once(excluded: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                raise ModelTooBig("The memory lent is short by 1 GB for Toy.", "Let another device join.")
+            return make(excluded)
+
+        rooms.host._dealer.make = fits_once  # type: ignore[method-assign]  # the roster of that moment
+        with pytest.raises(NotReady, match="short by 1 GB"):
+            await asyncio.wait_for(ask(guest, "q"), 60)
+        assert rooms.host.status().waiting == 0
+        assert (await ask(guest, "q", max_tokens=3)).done.reason == "max"
         await rooms.close()
 
     simulate(scenario)
