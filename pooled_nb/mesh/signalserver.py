@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import json
+from socket import gaierror
 from typing import Any
 
 from tornado.httpserver import HTTPServer
@@ -85,7 +87,7 @@ class SignalServer:
         except OSError as error:
             raise SignalingDown(
                 f"No signaling server can be started on {host}:{port} ({error.strerror or error}).",
-                "Close the program that uses this port, or name another one.",
+                _next_step(error, port),
             ) from None
         app = Application(
             [
@@ -164,6 +166,14 @@ class SignalServer:
                 case Drop(member):
                     if (socket := self._sockets.get(member)) is not None:
                         socket.close()
+
+
+def _next_step(error: OSError, port: int) -> str:
+    if isinstance(error, gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "Name an address of this machine: 127.0.0.1, or 0.0.0.0 for all of its networks."
+    if error.errno in (errno.EACCES, errno.EPERM) and 0 < port < 1024:  # Windows says so of any port in use
+        return "Ports below 1024 need an administrator's rights: name another one, like 9000."
+    return "Close the program that uses this port, or name another one."
 
 
 class _Socket(WebSocketHandler):

@@ -113,10 +113,7 @@ def parse(spec: str) -> Server:
 def _host(parts: SplitResult, text: str) -> str:
     host = parts.hostname or ""
     if "@" in parts.netloc:
-        raise _bad(
-            text.rpartition("@")[2],
-            "came with a user name or password, which a signaling server does not take",
-        )
+        raise _bad(text, "came with a user name or password, which a signaling server does not take")
     if "[" in parts.netloc or ":" in host:
         try:
             return str(ipaddress.IPv6Address(host))
@@ -137,6 +134,13 @@ def _is_near(host: str) -> bool:
     return address.is_loopback or address.is_private or address.is_link_local
 
 
+def without_secrets(text: str) -> str:
+    """A spec without what may be a password, a token or a key: short enough for a sentence."""
+    before, mark, _ = text.strip().replace("#", "?").partition("?")
+    # With both, each may stand inside of the other.
+    bare = "…" if mark and "@" in text else before.rpartition("@")[2]
+    return bare if len(bare) <= 60 else f"{bare[:60]}…"
+
+
 def _bad(text: str, why: str) -> SignalingDown:
-    short = text if len(text) <= 60 else f"{text[:60]}…"
-    return SignalingDown(f"The signaling server {short!r} {why}.", _NEXT)
+    return SignalingDown(f"The signaling server {without_secrets(text)!r} {why}.", _NEXT)

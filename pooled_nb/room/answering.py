@@ -3,59 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
 
-from pooled_nb.errors import BadQuestion, NotReady, PooledError, QueueFull
 from pooled_nb.mesh.clock import Clock
-from pooled_nb.mesh.messages import Message, chat
+from pooled_nb.mesh.messages import chat
+from pooled_nb.room import again, telling
 from pooled_nb.room.chain import Chain
 from pooled_nb.room.conversation import Conversation
-from pooled_nb.room.core import AskOptions, Done, Piece, Queued, Reason, Started, Stats
-from pooled_nb.room.ending import DEFAULT_MAX_TOKENS, Limits, refusal, words
+from pooled_nb.room.core import Again, ChatSettings
 from pooled_nb.room.feed import Feed
-from pooled_nb.room.generation import generate
+from pooled_nb.room.outbox import Outbox
+from pooled_nb.room.planning import Question, plan
 from pooled_nb.room.queue import AskQueue, Entry, Refusal
-from pooled_nb.shard import Prompt, Sampling, Shard
-
-log = logging.getLogger(__name__)
+from pooled_nb.room.speaking import Speaking
+from pooled_nb.shard import Shard
 
 IDLE_S = 5.0
 """Seconds that a failed answer gets to end by itself: longer than a lap of one token, mostly."""
-
-
-class Outbox(Protocol):
-    """What answering needs of the mesh."""
-
-    def send(self, to: str, message: Message) -> bool:
-        """To one device."""
-
-    def broadcast(self, message: Message, *, but: str | None = None) -> None:
-        """To all devices."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What was asked, and by whom. ``feed`` is set when this device asks."""
-
-    text: str
-    name: str
-    options: AskOptions
-    feed: Feed | None = None
 
 
 class Answering:
     """Owns the queue, the conversation and the one running answer.
 
     ``chain`` is None while the room is not online; ``why_not`` then says why, with its ``ai-busy`` code.
+    ``settings`` count from the next answer on.
     """
 
     def __init__(
         self,
         *,
+        me: str,
         shard: Callable[[], Shard],
         outbox: Outbox,
         clock: Clock,
@@ -64,50 +42,102 @@ class Answering:
         on_failed: Callable[[str], None],
     ) -> None:
         self.conversation = Conversation()
+        self.settings = ChatSettings()
         self.queue: AskQueue[Question] = AskQueue()
         self.chain: Chain | None = None
         self.why_not: tuple[str, str] = ("open", "The room has not started. The host starts it.")
-        self._shard, self._outbox, self._clock, self._ctx = shard, outbox, clock, ctx
-        self._on_change, self._on_failed = on_change, on_failed
         self.holding = False
         """The room is starting: questions wait for it."""
-        self._mid = 0
-        self._stop = False
-        self._forget = False
+        self._me, self._outbox, self._ctx, self._on_change = me, outbox, ctx, on_change
+        self._speaking = Speaking(
+            me=me,
+            shard=shard,
+            outbox=outbox,
+            clock=clock,
+            conversation=self.conversation,
+            on_change=on_change,
+            on_failed=on_failed,
+        )
         self._task: asyncio.Task[None] | None = None
 
     @property
     def answering(self) -> str:
         """Name of who is being answered, or nothing."""
-        return self.queue.running.question.name if self.queue.running else ""
+        running, plan = self.queue.running, self._speaking.plan
+        return plan.name if plan else running.question.name if running else ""
+
+    @property
+    def mine(self) -> bool:
+        """Whether the running answer is one that this device asked for."""
+        return self.queue.running is not None and self.queue.running.asker == self._me
 
     @property
     def used(self) -> int:
         """Tokens in the caches."""
         return len(self.chain.fed) if self.chain else 0
 
+    @property
+    def tps(self) -> float:
+        """Tokens per second of the last answer; 0: not measured."""
+        return self._speaking.tps
+
+    def possible(self) -> list[Again]:
+        """What the host's person may do with the newest answer now."""
+        last = self.conversation.last
+        return again.possible(last, asker=self._me, host=True, ctx=self._ctx())
+
     # -- asking ------------------------------------------------------------------------------------
 
     def offer(self, asker: str, rid: str | None, question: Question) -> None:
-        """Take a question, or refuse it in words."""
+        """Take a question, or the wish to continue an answer or make it anew; or refuse it in words."""
+        question = dataclasses.replace(question, mode=self.settings.visibility)
+        if question.again:
+            question = dataclasses.replace(question, of=self._meant(question.mid, asker))
         entry = Entry(asker, rid, question)
-        if not question.text.strip():
+        if not question.again and not question.text.strip():
             self._refuse(entry, "bad", "The question is empty.")
             return
         if self.chain is None and not self.holding:
             self._refuse(entry, *self.why_not)
             return
+        if question.again and (why := self._why_not_again(question.again, question.of, asker)):
+            self._refuse(entry, "bad", why)
+            return
         place = self.queue.offer(entry)
         if isinstance(place, Refusal):
             self._refuse(entry, place.code, place.why)
             return
-        if self._go():
-            pass
-        elif question.feed:
-            question.feed.put(Queued(place))
-        else:
-            self._outbox.send(asker, chat.Queued(pos=place, rid=rid))
+        if not self._go():
+            telling.place(self._outbox, entry, place)
         self._queue_changed()
+
+    def _meant(self, mid: int | None, asker: str) -> object:
+        """What brings about the answer that is meant, last or under way; None where it is neither.
+
+        Without ``mid`` it is the asker's own that runs, else the one before it.
+        """
+        running, last = self.queue.running, self.conversation.last
+        if last and mid == last.mid:
+            return last.of
+        if running and mid in (None, self._speaking.mid) and (mid or asker in (running.asker, self._owner)):
+            return running
+        return last.of if last and mid is None else None
+
+    @property
+    def _owner(self) -> str:
+        """Whose answer is under way."""
+        plan, running = self._speaking.plan, self.queue.running
+        return plan.owner if plan else running.asker if running else ""
+
+    def _why_not_again(self, what: Again, of: object, asker: str) -> str | None:
+        """Why this device may not have that answer continued, or made anew; judged again at its turn."""
+        last, host = self.conversation.last, asker == self._me
+        if self.queue.running is None:
+            no = again.why_not(what, last, asker=asker, host=host, ctx=self._ctx())
+            return no or (None if last and last.of is of else again.gone(what))
+        if not host and self._owner != asker:
+            return again.not_yours(what)
+        return None if of is self.queue.running else again.gone(what)
 
     def online(self, chain: Chain) -> None:
         """The room can answer: those that waited for the start are next."""
@@ -134,11 +164,11 @@ class Answering:
         if entry is None and (rid or feed):
             return
         if entry and entry is self.queue.running and (host or entry.asker == asker):
-            self._stop = True
+            self._speaking.stop = True
             return
         taken = entry if rid or feed else self.queue.take_back(asker)
         if taken and ((rid or feed) is None or self.queue.remove(taken)):
-            self._taken_back(taken)
+            telling.taken_back(self._outbox, taken)
             self._queue_changed()
 
     def _named(self, asker: str, rid: str | None, feed: Feed | None) -> Entry[Question] | None:
@@ -153,7 +183,7 @@ class Answering:
 
     def reset(self) -> None:
         """New chat: screens clear now, caches by the next frame."""
-        self._stop = self._forget = self.queue.running is not None
+        self._speaking.stop = self._speaking.forget = self.queue.running is not None
         self.conversation.clear()
         if self.chain and self.queue.running is None:
             self.chain.fed.clear()
@@ -190,179 +220,34 @@ class Answering:
 
     async def _run(self) -> None:
         while entry := self.queue.begin():
-            self._stop = self._forget = False
+            self._speaking.stop = self._speaking.forget = False
             self._queue_changed()
-            self._places()
+            for number, waiting in enumerate(self.queue.waiting, 1):
+                telling.place(self._outbox, waiting, number)
             try:
-                await self._answer(entry)
+                if refused := await self._answer(entry):
+                    self._refuse(entry, *refused)
             except asyncio.CancelledError:
                 self._refuse(entry, *self.why_not)
                 raise
             finally:
+                self._speaking.plan = None
                 self.queue.end()
                 self._queue_changed()
 
-    async def _answer(self, entry: Entry[Question]) -> None:
-        question, chain, ctx = entry.question, self.chain, self._ctx()
+    async def _answer(self, entry: Entry[Question]) -> tuple[str, str] | None:
+        """Answer one question: None, or code and words where it is not answered."""
+        chain, ctx = self.chain, self._ctx()
         if chain is None:
-            self._refuse(entry, *self.why_not)
-            return
-        try:
-            how = sampling(question.options)
-            prompt = await self._shard().render(self.conversation.ask(question.text))
-        except Exception as error:
-            if not isinstance(error, PooledError):
-                log.exception("a prompt could not be rendered")
-            self._refuse(entry, "bad" if isinstance(error, BadQuestion) else "degraded", str(error))
-            return
-        if why := refusal(len(prompt.ids), ctx):
-            self._refuse(entry, "ctx", why)
-            return
-        self._mid += 1
-        mid = self._mid
-        name, text, asker, rid = question.name, question.text, entry.asker, entry.rid
-        self._outbox.broadcast(chat.GenStart(mid=mid, name=name, text=text, asker=asker, rid=rid))
-        if question.feed:
-            question.feed.put(Started(mid))
-        self._on_change()
-        await self._generate(entry, chain, prompt, how, mid, ctx)
-
-    async def _generate(
-        self, entry: Entry[Question], chain: Chain, prompt: Prompt, how: Sampling, mid: int, ctx: int
-    ) -> None:
-        options = entry.question.options
-        limits = Limits(len(prompt.ids), ctx, options.max_tokens or DEFAULT_MAX_TOKENS)
-        began = self._clock.now()
-        ids: list[int] = []
-        text, why, first_ms, reused = "", "", 0.0, 0
-        reason: Reason = "error"
-        steps = generate(chain, self._shard(), prompt, how, limits, lambda: self._stop)
-        try:
-            async for step in steps:
-                first_ms = first_ms or (self._clock.now() - began) * 1e3
-                reused = step.reused
-                if step.token is not None:
-                    ids.append(step.token)
-                if step.text:
-                    text += step.text
-                    self._piece(entry, mid, step.text)
-                reason = step.reason or reason
-        except PooledError as error:
-            why = str(error)
-        except Exception as error:  # one answer fails with its words; the room lives
-            log.exception("an answer failed")
-            why = f"The answer failed: {error}"
-        except asyncio.CancelledError:
-            self._done(entry, mid, "error", Stats(), [], "", self.why_not[1])
-            raise
-        if why:
-            reason = "error"
-            chain.fail(why)
-            self._on_failed(why)
-        stats = Stats(
-            tokens=len(ids),
-            prompt=len(prompt.ids),
-            reused=reused,
-            ms=(self._clock.now() - began) * 1e3,
-            first_ms=first_ms,
-        )
-        self._done(entry, mid, reason, stats, ids, text, why)
-
-    def _piece(self, entry: Entry[Question], mid: int, text: str) -> None:
-        self._outbox.broadcast(chat.Token(text=text, mid=mid))
-        if entry.question.feed:
-            entry.question.feed.put(Piece(text))
-
-    def _done(
-        self,
-        entry: Entry[Question],
-        mid: int,
-        reason: Reason,
-        stats: Stats,
-        ids: list[int],
-        text: str,
-        why: str,
-    ) -> None:
-        question = entry.question
-        line = describe(stats, words(reason, self._ctx(), stats.tokens, why))
-        kept = ids if reason != "error" else []
-        if not self._forget:  # a new chat began meanwhile
-            self.conversation.answered(question.text, text, kept, name=question.name, mid=mid, stats=line)
-        self._outbox.broadcast(
-            chat.GenDone(
-                mid=mid,
-                stats=line,
-                reason=reason,
-                ctx=chat.Used(used=self.used, max=self._ctx()),
-                failed=why or None,
-                capped=reason == "max",
-                nb=chat.NbStats(
-                    tokens=stats.tokens,
-                    prompt=stats.prompt,
-                    reused=stats.reused,
-                    ms=stats.ms,
-                    first_ms=stats.first_ms,
-                ),
-            )
-        )
-        if question.feed:
-            question.feed.put(Done(reason, stats, words(reason, self._ctx(), stats.tokens, why), list(ids)))
-        self._on_change()
-
-    # -- words to askers ---------------------------------------------------------------------------
+            return self.why_not
+        planned = plan(entry, self.conversation, self.settings, host=self._me, ctx=ctx)
+        if isinstance(planned, str):
+            return "bad", planned
+        return await self._speaking.answer(planned, chain, ctx, lambda: self.why_not)
 
     def _refuse(self, entry: Entry[Question], code: str, why: str) -> None:
-        if entry.question.feed:
-            entry.question.feed.refuse(as_error(code, why))
-        else:
-            self._outbox.send(entry.asker, chat.Busy(why=why, code=code, rid=entry.rid))
-
-    def _taken_back(self, entry: Entry[Question]) -> None:
-        if entry.question.feed:
-            entry.question.feed.put(Done("abort", Stats(), "taken back before it began", []))
-        else:
-            self._outbox.send(
-                entry.asker, chat.Busy(code="gone", why="The question was taken back.", rid=entry.rid)
-            )
-
-    def _places(self) -> None:
-        for place, entry in enumerate(self.queue.waiting, 1):
-            if entry.question.feed:
-                entry.question.feed.put(Queued(place))
-            else:
-                self._outbox.send(entry.asker, chat.Queued(pos=place, rid=entry.rid))
+        telling.refuse(self._outbox, entry, code, why)
 
     def _queue_changed(self) -> None:
         self._outbox.broadcast(chat.Queue(n=len(self.queue)))
         self._on_change()
-
-
-def sampling(options: AskOptions) -> Sampling:
-    """The sampler of one question: greedy without a temperature; a seed is drawn if none is given."""
-    if not options.temperature:
-        return Sampling()
-    seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
-    return Sampling(
-        temperature=options.temperature, top_k=options.top_k or 0, top_p=options.top_p or 1.0, seed=seed
-    )
-
-
-def as_error(code: str, why: str) -> PooledError:
-    """The error that an ``ai-busy`` means for the asker."""
-    if code == "queue":
-        return QueueFull(why)
-    if code in ("bad", "ctx"):
-        return BadQuestion(why)
-    return NotReady(why)
-
-
-def describe(stats: Stats, note: str) -> str:
-    """The line for people under an answer."""
-    parts = [f"{stats.tokens} tokens"]
-    if stats.tps:
-        parts.append(f"{stats.tps:.1f} tokens/s")
-    if stats.first_ms:
-        parts.append(f"first after {stats.first_ms / 1e3:.1f} s")
-    if note:
-        parts.append(note)
-    return " · ".join(parts)

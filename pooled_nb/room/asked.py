@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from typing import get_args
 
 from pooled_nb.errors import PooledError
 from pooled_nb.mesh.messages import Message, chat
-from pooled_nb.room.answering import as_error
-from pooled_nb.room.core import Done, Piece, Queued, Reason, Started, Stats
+from pooled_nb.room.audience import ELSEWHERE
+from pooled_nb.room.core import Done, Notice, Piece, Queued, Reason, Started, Stats
 from pooled_nb.room.feed import Feed
+from pooled_nb.room.telling import as_error
+
+MAX_WHY = 2_000
+"""Characters of a failure's words that are kept."""
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 class Asked:
@@ -17,6 +23,17 @@ class Asked:
     def __init__(self) -> None:
         self._waiting: dict[str, Feed] = {}
         self._running: tuple[int, Feed] | None = None
+        self._rid: str | None = None
+
+    @property
+    def answering(self) -> bool:
+        """Whether one of them is being answered."""
+        return self._running is not None
+
+    @property
+    def rid(self) -> str | None:
+        """Of the one that is being answered; None: there is none."""
+        return self._rid if self._running else None
 
     def add(self, feed: Feed) -> str:
         """A question was sent: its ``rid``."""
@@ -54,9 +71,14 @@ class Asked:
             case chat.GenStart() if message.asker == me:
                 feed = self._find(message.rid)
                 if feed:
+                    self._rid = next(rid for rid, waiting in self._waiting.items() if waiting is feed)
                     self.forget(feed)
+                    # One at a time: whatever ran is over, though nobody said so. Its reader must not wait.
+                    self._put(Done("error", Stats(), "The host went on to another answer."))
                     self._running = message.mid, feed
                     feed.put(Started(message.mid))
+                    if message.hidden:
+                        feed.put(Notice(ELSEWHERE))
                 return feed is not None
             case chat.Token() if self._is_mine(message.mid):
                 self._put(Piece(message.text))
@@ -81,18 +103,20 @@ class Asked:
         return next(iter(self._waiting.values()), None)
 
 
-def _done(message: chat.GenDone) -> Done:
+def stats_of(message: chat.GenDone) -> Stats:
+    """What an answer took; nothing where the host does not say."""
     nb = message.nb
-    stats = Stats()
-    if nb:
-        stats = Stats(tokens=nb.tokens, prompt=nb.prompt, reused=nb.reused, ms=nb.ms, first_ms=nb.first_ms)
-    reasons: dict[str, Reason] = {
-        "stop": "stop",
-        "max": "max",
-        "ctx": "ctx",
-        "abort": "abort",
-        "error": "error",
-    }
+    if nb is None:
+        return Stats()
+    return Stats(tokens=nb.tokens, prompt=nb.prompt, reused=nb.reused, ms=nb.ms, first_ms=nb.first_ms)
+
+
+def reason_of(message: chat.GenDone) -> Reason:
+    """Why an answer ended; of a host that does not say it, as far as its other fields tell."""
     plain: Reason = "error" if message.failed else "max" if message.capped else "stop"
-    why = message.failed if isinstance(message.failed, str) else ""
-    return Done(reasons.get(message.reason or "", plain), stats, why)
+    return next((reason for reason in REASONS if reason == message.reason), plain)
+
+
+def _done(message: chat.GenDone) -> Done:
+    why = message.failed[:MAX_WHY] if isinstance(message.failed, str) else ""
+    return Done(reason_of(message), stats_of(message), why, hidden=message.hidden)

@@ -70,6 +70,11 @@ class Chain:
         self._next = "Ask again."
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing runs over it any more."""
+        return self._closed
+
     async def prefill(self, prompt: Prompt, stopped: Callable[[], bool]) -> tuple[bytes, int] | None:
         """Run what follows `fed`, up to 6 frames in flight.
 

@@ -5,10 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pooled_nb.mesh.messages.chat import Exchange
-from pooled_nb.shard import Turn
+from pooled_nb.room.audience import sees, stricter
+from pooled_nb.room.core import AskOptions, Reason, Visibility
+from pooled_nb.shard import Sampling, Turn
 
 SHOWN = 20
 """Exchanges a newcomer gets (PROTOCOL section 6, ``ai-history``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An exchange, whose question it is, and who may see it."""
+
+    exchange: Exchange
+    owner: str
+    mode: Visibility
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The newest answer, with all that it takes to continue it or to make it anew.
+
+    ``of`` is whatever brought it about; ``turns`` is what it was asked with, question and system prompt
+    included; ``how`` and ``thinking`` as they were; ``used`` counts its prompt and its tokens.
+    """
+
+    of: object
+    owner: str
+    name: str
+    text: str
+    turns: list[Turn]
+    options: AskOptions
+    how: Sampling
+    thinking: bool | None
+    mode: Visibility
+    mid: int
+    reply: str
+    ids: list[int]
+    reason: Reason
+    used: int
+    stats: str
 
 
 @dataclass(slots=True)
@@ -17,30 +53,63 @@ class Conversation:
     are found in the caches again (DESIGN section 5, rule 3).
     """
 
-    system: str = ""
     turns: list[Turn] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    last: Last | None = None
+    _turns_of_last: int = 0
 
-    def ask(self, text: str) -> list[Turn]:
-        """The turns that a prompt for this question is made of. Nothing is kept yet."""
-        head = [Turn(role="system", text=self.system)] if self.system else []
-        return [*head, *self.turns, Turn(role="user", text=text)]
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """What the host's screen shows."""
+        return [item.exchange for item in self.items]
 
-    def answered(self, text: str, reply: str, ids: list[int], *, name: str, mid: int, stats: str) -> None:
-        """Keep an exchange. An answer of no token leaves no trace in what the model reads."""
-        item = Exchange(name=name, text=text, reply=reply, stats=stats, mid=mid)
-        self.exchanges = [*self.exchanges, item][-SHOWN:]
-        if ids:
-            self.turns += [
-                Turn(role="user", text=text),
-                Turn(role="assistant", text=reply, ids=list(ids)),
-            ]
+    def ask(self, text: str, system: str = "", *, anew: bool = False) -> list[Turn]:
+        """The turns that a prompt for this question is made of. Nothing is kept yet.
 
-    def recent(self) -> list[Exchange]:
-        """What a newcomer is shown."""
-        return list(self.exchanges)
+        ``anew``: the newest exchange is made again, and is not among them.
+        """
+        head = [Turn(role="system", text=system)] if system else []
+        turns = self.turns[: len(self.turns) - self._turns_of_last] if anew else self.turns
+        return [*head, *turns, Turn(role="user", text=text)]
+
+    def answered(self, last: Last) -> None:
+        """Keep a new exchange. An answer of no token, or that failed, is not among what the model reads."""
+        self._show(last)
+        self._read(last, read=bool(last.ids) and last.reason != "error")
+
+    def grown(self, last: Last) -> None:
+        """Keep the newest exchange as it is now: its answer went on."""
+        self.items = self.items[:-1]
+        self._show(last)
+        if self._turns_of_last:
+            del self.turns[-self._turns_of_last :]
+        # What is shown is right up to where it failed: it was read before, and goes on being read.
+        self._read(last, read=bool(last.ids))
+
+    def drop_last(self) -> None:
+        """The newest exchange is made anew."""
+        self.items = self.items[:-1]
+        if self._turns_of_last:
+            del self.turns[-self._turns_of_last :]
+        self._turns_of_last, self.last = 0, None
+
+    def seen_by(self, device: str, mode: Visibility) -> list[Exchange]:
+        """What a newcomer is shown: what it may see, by the rule of then and by that of now."""
+        return [i.exchange for i in self.items if sees(device, i.owner, stricter(i.mode, mode))]
 
     def clear(self) -> None:
         """New chat."""
         self.turns.clear()
-        self.exchanges.clear()
+        self.items.clear()
+        self._turns_of_last, self.last = 0, None
+
+    def _show(self, last: Last) -> None:
+        exchange = Exchange(name=last.name, text=last.text, reply=last.reply, stats=last.stats, mid=last.mid)
+        self.items = [*self.items, Item(exchange, last.owner, last.mode)][-SHOWN:]
+
+    def _read(self, last: Last, *, read: bool) -> None:
+        self.last, self._turns_of_last = last, 0
+        if read:
+            answer = Turn(role="assistant", text=last.reply, ids=list(last.ids), thinking=last.thinking)
+            self.turns += [Turn(role="user", text=last.text), answer]
+            self._turns_of_last = 2

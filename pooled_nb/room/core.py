@@ -10,19 +10,46 @@ from msgspec import Struct, field
 Role = Literal["host", "worker", "guest"]
 State = Literal["open", "loading", "online", "answering", "degraded", "closed"]
 Reason = Literal["stop", "max", "ctx", "abort", "error"]
+Style = Literal["greedy", "focused", "creative"]
+"""How tokens are drawn: on the wire ``exact``, ``focused``, ``creative`` (PROTOCOL section 7)."""
+Visibility = Literal["all", "host", "asker"]
+Persona = Literal["plain", "kind", "expert"]
+Again = Literal["continue", "regen"]
+Verb = Literal["start", "redeal", "stop", "continue", "regen", "reset", "set", "close", "leave"]
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
     """How one question is to be answered. None: the room's default.
 
-    ``max_tokens`` counts generated tokens; ``temperature`` 0 is greedy.
+    ``max_tokens`` counts generated tokens; ``temperature`` 0 is greedy; what is given by number goes before
+    ``style``. ``system`` stands before this question in place of the room's. ``fast``: give up the promise
+    of equal tokens for speed, where the room has not started yet.
     """
 
     max_tokens: int | None = None
+    style: Style | None = None
+    system: str | None = None
+    thinking: bool | None = None
+    fast: bool = False
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
+
+
+class ChatSettings(Struct, frozen=True, kw_only=True):
+    """How the room answers, from the next question on. The host's person sets them.
+
+    ``max_tokens`` of an answer; ``visibility``: who sees question and answer; ``persona``: the wording;
+    ``thinking`` None is the model's own way; ``system`` stays on the host, and is empty elsewhere.
+    """
+
+    style: Style = "greedy"
+    max_tokens: int = 512
+    visibility: Visibility = "all"
+    persona: Persona = "plain"
+    thinking: bool | None = None
+    system: str = ""
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -66,12 +93,13 @@ class Notice(Struct, frozen=True, tag="notice"):
 
 
 class Done(Struct, frozen=True, tag="done"):
-    """The answer ended. ``tokens``: the ids, known on the host only."""
+    """The answer ended. ``tokens``: the ids, known on the host only; ``hidden``: it is shown elsewhere."""
 
     reason: Reason
     stats: Stats
     why: str = ""
     tokens: list[int] | None = None
+    hidden: bool = False
 
 
 AnswerEvent = Queued | Started | Piece | Notice | Done
@@ -111,7 +139,21 @@ class Status(Struct, frozen=True, kw_only=True):
     exact: bool = True
     devices: list[DeviceLine] = field(default_factory=list)
     waiting: int = 0
+    queue: list[str] = field(default_factory=list)
+    """Names of those who wait, next first; only the host knows them."""
     answering: str = ""
+    mine: bool = False
+    """The running answer is to a question of this device."""
+    can: list[Verb] = field(default_factory=list)
+    """What this device's person may do now, and it makes sense."""
+    newest: int = 0
+    """``mid`` of the newest answer that this device sees: what continue and regen are about; 0: of none."""
+    settings: ChatSettings = field(default_factory=ChatSettings)
+    tps: float = 0.0
+    """Tokens per second of the last answer whose numbers this device knows; 0: not known."""
+    dtype: str = ""
+    need_gb: float = 0.0
+    """What the model needs in this room (weights and caches, GB); 0: not known here."""
     signaling: str = ""
 
 
@@ -136,8 +178,11 @@ class RoomCore(Protocol):
     def status(self) -> Status:
         """The room now."""
 
-    async def start(self, progress: Callable[[int, str], None] | None = None) -> None:
-        """Deal and load over the devices now here; returns when the room is online (host only)."""
+    async def start(self, progress: Callable[[int, str], None] | None = None, *, fast: bool = False) -> None:
+        """Deal and load over the devices now here; returns when the room is online (host only).
+
+        ``fast`` counts at the first start only: the frames' widths are fixed there (PROTOCOL section 5).
+        """
 
     def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         """Ask; the last event is always `Done`. Closing the iterator early stops the answer.
@@ -146,6 +191,21 @@ class RoomCore(Protocol):
         ------
         BadQuestion, QueueFull, NotReady, RoomClosed
         """
+
+    def again(self, what: Again, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        """Continue the last answer, or make it anew (its asker or the host); events as of `ask`.
+
+        A continued answer keeps how it was made, so only ``max_tokens`` may be given; its events, ids and
+        stats are of what is new, and follow what was there without a seam. One that is made anew is asked
+        as before, but for what is given.
+
+        Raises
+        ------
+        BadQuestion, QueueFull, NotReady, RoomClosed
+        """
+
+    async def configure(self, settings: ChatSettings) -> None:
+        """How the room answers from the next question on (host only). Raises `NotReady`, `BadOption`."""
 
     async def stop(self) -> None:
         """End the running answer after the lap in flight, or take back the newest waiting question."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import deal as wire
-from pooled_nb.room.dealing import Deal, Fixed, Split, make_deal
+from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, lenders, make_deal, need_gb
 from pooled_nb.room.loading import Trouble
 from pooled_nb.room.starting import OnProgress, Start
 from pooled_nb.shard import ModelFacts, Shard
@@ -41,6 +41,8 @@ class Dealer:
         The attempt under way, or None.
     shard
         The host's own; another one after it died.
+    exact
+        Text as one device gives it: fixed at the first start, as the frames' widths are.
     """
 
     def __init__(
@@ -59,11 +61,41 @@ class Dealer:
         self.start: Start | None = None
         self.shard = shard
         self.model = model
+        self.exact = settings.exact
         self._mesh, self._clock, self._settings = mesh, clock, settings
         self._new_shard, self._on_shard_died = new_shard, on_shard_died
         self._shard_dead = False
         self._fixed: Fixed | None = None
+        self._dealt_over: frozenset[tuple[str, float]] = frozenset()
         shard.on_died = self._died
+
+    @property
+    def dtype(self) -> str:
+        """What the room runs, or would run with the devices now here."""
+        if fixed := self.deal or self._fixed:
+            return fixed.dtype
+        many = self._settings.split == "memory"
+        holding = [m for m in self._mesh.roster if m.id == self._mesh.id or (many and can_hold(m))]
+        return choose(holding, self.model, self._settings.dtype).dtype
+
+    @property
+    def need_gb(self) -> float:
+        """GB that the model needs here: weights and caches."""
+        return need_gb(self.model, self.dtype, self._settings.ctx)
+
+    @property
+    def changed(self) -> bool:
+        """Whether devices came since the deal that could hold layers, or lend more."""
+        return self.deal is not None and bool(self._lenders() - self._dealt_over)
+
+    def _lenders(self) -> frozenset[tuple[str, float]]:
+        return lenders(self._mesh.roster, self._mesh.id, self._settings.split)
+
+    def prefer(self, *, fast: bool) -> bool:
+        """Whether the next start is as wished: speed in place of equal tokens only where nothing is fixed."""
+        if self._fixed is None:
+            self.exact = self._settings.exact and not fast
+        return not (fast and self.exact)
 
     def make(self, excluded: Mapping[str, str]) -> Deal:
         """A deal over the devices now here. Raises `ModelTooBig`."""
@@ -74,7 +106,7 @@ class Dealer:
             self.model,
             split=s.split,
             ctx=s.ctx,
-            exact=s.exact,
+            exact=self.exact,
             dtype=s.dtype,
             fixed=self._fixed,
             excluded=excluded,
@@ -95,6 +127,7 @@ class Dealer:
             self.shard.on_died = self._died
         self.deal = deal
         self.number += 1
+        self._dealt_over = self._lenders()
         self.start = Start(
             deal,
             me=self._mesh.id,
@@ -102,7 +135,7 @@ class Dealer:
             shard=self.shard,
             outbox=self._mesh,
             clock=self._clock,
-            exact=self._settings.exact,
+            exact=self.exact,
             lends_gb=self._settings.lends_gb,
             hears=self._hears,
             number=self.number,
@@ -129,7 +162,8 @@ class Dealer:
             held={s.name: round(s.gb, 3) for s in deal.seats},
             out={names[id]: why for id, why in deal.out.items() if id in names},
             ranges=deal.ranges,
-            same=deal.one_sig and self._settings.exact,
+            same=deal.one_sig and self.exact,
+            dtype=deal.dtype,
         )
 
     def ready_all(self) -> wire.ReadyAll:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,9 +10,10 @@ from typing import Literal
 from pooled_nb.errors import ModelTooBig
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room.chain import ENCODING
-from pooled_nb.shard import Candidate, ModelFacts, ModelSize, plan_memory, plan_speed
+from pooled_nb.shard import BUCKET, Candidate, ModelFacts, ModelSize, plan_memory, plan_speed
 
-Split = Literal["speed", "memory"]
+Split = Literal["speed", "memory", "alone"]
+"""``alone``: the host holds every layer, whoever else lends (DESIGN section 7)."""
 
 WIDTH = 16
 """Columns of a frame of generated text: 1 + 15 drafts (DESIGN section 5, rule 1)."""
@@ -95,6 +97,32 @@ def choose(members: Sequence[Member], model: ModelFacts, dtype: str | None) -> F
     return Fixed(dtype or common, max(c for c in COLS if c <= min(most, max(narrowest, COLS[0]))))
 
 
+def size_of(model: ModelFacts, dtype: str, ctx: int) -> ModelSize:
+    """What has to fit, in the dtype the room runs."""
+    scale = ITEMSIZE[dtype] / ITEMSIZE.get(model.dtype, 2)
+    return ModelSize(
+        label=model.label,
+        layer_bytes=[round(b * scale) for b in model.layer_bytes],
+        kv_bytes=[b * ITEMSIZE[dtype] // 2 for b in model.kv_bytes],
+        ends_bytes=round(model.ends_bytes * scale),
+        ctx=ctx,
+    )
+
+
+def need_gb(model: ModelFacts, dtype: str, ctx: int) -> float:
+    """GB that all devices together hold: weights, and caches in whole buckets."""
+    size = size_of(model, dtype, ctx)
+    held = math.ceil(ctx / BUCKET) * BUCKET
+    return (sum(size.layer_bytes) + size.ends_bytes + held * sum(size.kv_bytes)) / 1e9
+
+
+def lenders(members: Sequence[Member], host: str, split: Split) -> frozenset[tuple[str, float]]:
+    """Who could hold layers beside the host, and how much each lends: when it grows, a new deal may help."""
+    if split == "alone":
+        return frozenset()
+    return frozenset((m.id, m.meta.contrib_gb or 0.0) for m in members if m.id != host and can_hold(m))
+
+
 def make_deal(
     members: Sequence[Member],
     host: str,
@@ -126,7 +154,8 @@ def make_deal(
         The memory lent does not hold it: by how many GB, and who could give more.
     """
     excluded = excluded or {}
-    able = [m for m in members if m.id == host or (can_hold(m) and m.id not in excluded)]
+    others = split != "alone"
+    able = [m for m in members if m.id == host or (others and can_hold(m) and m.id not in excluded)]
     if fixed is None and split == "speed":
         # The fewest hops are wanted anyway: a device that lacks the model's dtype must not slow the others.
         own = [m for m in able if m.id == host or _native(m, model)]
@@ -154,14 +183,7 @@ def _deal(
     exact: bool,
     excluded: Mapping[str, str],
 ) -> Deal:
-    scale = ITEMSIZE[fixed.dtype] / ITEMSIZE.get(model.dtype, 2)
-    size = ModelSize(
-        label=model.label,
-        layer_bytes=[round(b * scale) for b in model.layer_bytes],
-        kv_bytes=[b * ITEMSIZE[fixed.dtype] // 2 for b in model.kv_bytes],
-        ends_bytes=round(model.ends_bytes * scale),
-        ctx=ctx,
-    )
+    size = size_of(model, fixed.dtype, ctx)
     candidates = [
         Candidate(
             id=m.id,
@@ -173,7 +195,7 @@ def _deal(
         )
         for m in able
     ]
-    plan = (plan_speed if split == "speed" else plan_memory)(candidates, size)
+    plan = (plan_memory if split == "memory" else plan_speed)(candidates, size)
     names = {m.id: m.name for m in members}
     seats = tuple(Seat(s.id, names[s.id], s.lo, s.hi, s.bytes / 1e9) for s in plan.shares)
     held = {s.id for s in seats}

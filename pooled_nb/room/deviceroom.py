@@ -16,10 +16,21 @@ from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
 from pooled_nb.room import sentences
 from pooled_nb.room.asked import Asked
-from pooled_nb.room.core import AnswerEvent, AskOptions, DeviceLine, Role, State, Status, unheard
+from pooled_nb.room.core import (
+    Again,
+    AnswerEvent,
+    AskOptions,
+    ChatSettings,
+    Notice,
+    Role,
+    State,
+    Status,
+    unheard,
+)
+from pooled_nb.room.devicestatus import Known, device_status
 from pooled_nb.room.feed import Feed
-from pooled_nb.room.lines import device_line
-from pooled_nb.room.questions import check_question, params_of
+from pooled_nb.room.questions import check_again, check_question, params_of
+from pooled_nb.room.style import heard_style, heard_visibility
 from pooled_nb.room.transcript import Transcript
 from pooled_nb.room.worker import Worker
 from pooled_nb.shard import Shard
@@ -73,6 +84,7 @@ class DeviceRoom:
         self._held = wire.LayersHeld()
         self._progress: dict[str, int] = {}
         self._waiting = 0
+        self._settings = ChatSettings()
         self._tasks: set[asyncio.Task[None]] = set()
         if shard:
             shard.on_died = self._on_shard_died
@@ -99,42 +111,55 @@ class DeviceRoom:
 
     def status(self) -> Status:
         """See `RoomCore.status`."""
-        answering = self.transcript.answering
-        state: State = "answering" if answering and self._state == "online" else self._state
-        return Status(
+        return device_status(
             code=self.code,
-            state=state,
-            sentence=self._sentence(state),
-            model=self._ready.model if self._ready else "",
-            label=self._ready.label if self._ready else "",
-            layers=max((hi for _, hi in (self._held.ranges or {}).values()), default=0),
-            ctx=self._ready.ctx if self._ready else 0,
-            used=self.transcript.used,
-            exact=self._held.same,
-            devices=[self._line(m) for m in self.mesh.roster],
-            waiting=self._waiting,
-            answering=answering,
-            signaling=self.mesh.server,
+            role=self.role,
+            state=self._state,
+            why=self._why,
+            mesh=self.mesh,
+            transcript=self.transcript,
+            worker=self._worker,
+            known=Known(self._ready, self._held, self._progress, self._waiting, self._settings),
+            mine=self._asked.answering,
         )
 
-    async def start(self, progress: Callable[[int, str], None] | None = None) -> None:
+    async def start(self, progress: Callable[[int, str], None] | None = None, *, fast: bool = False) -> None:
         """Only the host starts a room."""
         raise NotReady("Only the host starts the room.", "Ask the host to start it.")
 
+    async def configure(self, settings: ChatSettings) -> None:
+        """Only the host sets how the room answers."""
+        raise NotReady("Only the host sets how the room answers.", "Ask the host, or say it with a question.")
+
     def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         """See `RoomCore.ask`."""
-        return self._ask(text, options)
+        return self._put(
+            lambda: check_question(text, options),
+            lambda rid, checked: chat.Ask(text=text, rid=rid, nb=params_of(checked)),
+        )
 
-    async def _ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
-        options = check_question(text, options)
+    def again(self, what: Again, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        """See `RoomCore.again`."""
+        return self._put(
+            lambda: check_again(what, options),
+            lambda rid, checked: chat.Cmd(
+                cmd=what, rid=rid, nb=params_of(checked), mid=self.transcript.newest or None
+            ),
+        )
+
+    async def _put(
+        self, check: Callable[[], AskOptions], say: Callable[[str, AskOptions], Message]
+    ) -> AsyncIterator[AnswerEvent]:
+        options = check()
         if self._state == "closed":
             raise RoomClosed(self._why or "The room is over.", "Join another room.")
         feed = Feed()
         rid = self._asked.add(feed)
-        question = chat.Ask(text=text, rid=rid, nb=params_of(options))
-        if not self.mesh.send(self.mesh.creator, question):
+        if not self.mesh.send(self.mesh.creator, say(rid, options)):
             self._asked.forget(feed)
             raise NotReady("There is no link to the host now.", "Try again when it is back.")
+        if options.fast:
+            feed.put(Notice(sentences.HOST_CHOOSES))
         try:
             async for event in feed:
                 yield event
@@ -145,7 +170,8 @@ class DeviceRoom:
 
     async def stop(self) -> None:
         """See `RoomCore.stop`."""
-        self.mesh.send(self.mesh.creator, chat.Stop())
+        # By name, where one runs: it may have ended by now, and then the next must not be hit.
+        self.mesh.send(self.mesh.creator, chat.Stop(rid=self._asked.rid))
 
     async def reset(self) -> None:
         """Only the host begins a new chat."""
@@ -213,6 +239,10 @@ class DeviceRoom:
                 self._set("online")
             case chat.Queue():
                 self._waiting = message.n
+            case chat.Visibility():
+                self._settings = heard_visibility(message, self._settings)
+            case chat.Style():
+                self._settings = heard_style(message, self._settings)
             case _:
                 return
         self.on_change()
@@ -291,30 +321,3 @@ class DeviceRoom:
 
     def _changed(self) -> None:
         self.on_change()
-
-    def _sentence(self, state: State) -> str:
-        if self._worker and self._worker.trouble and state != "closed":
-            return f"This device holds no layers: {self._worker.trouble}"
-        if self._why:
-            return self._why
-        if state == "loading":
-            return f"Loading: {min(self._progress.values(), default=0)} %."
-        if state == "answering":
-            return f"Answering {self.transcript.answering}."
-        if state == "online":
-            mine = self._worker.layers if self._worker else None
-            holds = f" This device holds layers {sentences.layer_range(*mine)}." if mine else ""
-            return f"Online.{holds} Ask."
-        return sentences.opened(0, is_host=False)
-
-    def _line(self, member: Member) -> DeviceLine:
-        held = (self._held.ranges or {}).get(member.id)
-        return device_line(
-            member,
-            self.mesh,
-            layers=(held[0], held[1]) if held else None,
-            held_gb=self._held.held.get(member.name, 0.0),
-            progress=self._progress.get(member.name),
-            dealt=bool(self._held.ranges),
-            out=self._held.out.get(member.name, ""),
-        )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pooled_nb.room.core import Reason
+from pooled_nb.room.core import Reason, Stats
 from pooled_nb.room.prefill import RESERVE
-
-DEFAULT_MAX_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +48,15 @@ def words(reason: Reason, ctx: int, generated: int, why: str = "") -> str:
     if reason == "abort":
         return "stopped"
     return why
+
+
+def describe(stats: Stats, note: str, tokens: int) -> str:
+    """The line for people under an answer of ``tokens`` tokens, those of before it went on included."""
+    parts = [f"{tokens} tokens"]
+    if stats.tps:
+        parts.append(f"{stats.tps:.1f} tokens/s")
+    if stats.first_ms:
+        parts.append(f"first after {stats.first_ms / 1e3:.1f} s")
+    if note:
+        parts.append(note)
+    return " · ".join(parts)

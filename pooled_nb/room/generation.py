@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from pooled_nb.room.chain import Chain
@@ -31,11 +31,18 @@ async def generate(
     sampling: Sampling,
     limits: Limits,
     stopped: Callable[[], bool],
+    begun: Sequence[int] = (),
 ) -> AsyncIterator[Step]:
     """Generate an answer, step by step.
 
     Each token is drawn from the full model's logits with an RNG keyed by (seed, position), so that the
     stream does not depend on how the frames were cut. The end token is never run.
+
+    Parameters
+    ----------
+    begun
+        Tokens with which the prompt ends, of an answer that goes on. An answer that may go on holds back
+        text that is no whole character yet, so that what comes later makes it whole.
 
     Raises
     ------
@@ -46,13 +53,15 @@ async def generate(
         yield Step(None, "", "abort")
         return
     data, reused = ready
-    pos, count = len(prompt.ids) - 1, 0
+    pos, count, first = len(prompt.ids) - 1, len(begun), True
     while True:
-        drawn = await shard.sample(data, pos=pos, n=1, sampling=sampling, first=count == 0)
+        after = list(begun) if first else []
+        drawn = await shard.sample(data, pos=pos, n=1, sampling=sampling, first=first, after=after)
+        first = False
         token = None if drawn.end else drawn.tokens[0]
         count += token is not None
         reason = limits.after(count, end=drawn.end, stopped=stopped())
-        text = drawn.text + (await shard.flush() if reason else "")
+        text = drawn.text + (await shard.flush() if reason in ("stop", "ctx") else "")
         yield Step(token, text, reason, reused)
         if reason or token is None:
             return

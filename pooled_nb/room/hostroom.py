@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from pooled_nb.errors import NotReady, PooledError, RoomClosed
+from pooled_nb.errors import RoomClosed
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
@@ -15,15 +14,28 @@ from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
 from pooled_nb.room import sentences
-from pooled_nb.room.answering import Answering, Question
+from pooled_nb.room.answering import Answering
 from pooled_nb.room.chain import Chain
-from pooled_nb.room.core import AnswerEvent, AskOptions, DeviceLine, Role, State, Status, unheard
+from pooled_nb.room.core import (
+    Again,
+    AnswerEvent,
+    AskOptions,
+    ChatSettings,
+    Notice,
+    Role,
+    State,
+    Status,
+    unheard,
+)
 from pooled_nb.room.dealer import Dealer, Settings
 from pooled_nb.room.dealing import Deal
 from pooled_nb.room.feed import Feed
-from pooled_nb.room.lines import device_line
-from pooled_nb.room.questions import check_question, options_of
+from pooled_nb.room.hoststatus import host_status
+from pooled_nb.room.planning import Question
+from pooled_nb.room.questions import again_of, check_again, check_question, options_of
+from pooled_nb.room.starter import Starter
 from pooled_nb.room.starting import OnProgress
+from pooled_nb.room.style import check_settings, is_default_style, style_message
 from pooled_nb.shard import ModelFacts, Shard
 
 log = logging.getLogger(__name__)
@@ -73,21 +85,26 @@ class HostRoom:
         )
         self._state: State = "open"
         self._why = ""
-        self._starting: asyncio.Task[None] | None = None
-        self._by_question: asyncio.Task[None] | None = None
         self._answering: Answering | None = None
+        self._starter = Starter(stage=self, dealer=self._dealer, outbox=self.mesh)
 
     async def open(self, servers: list[str], token: str | None = None) -> None:
         """Register the room's code. Raises `SignalingDown` or `RoomError`."""
         await self.mesh.create(self.code, servers, token=token)
         self._answering = Answering(
+            me=self.mesh.id,
             shard=lambda: self._dealer.shard,
             outbox=self.mesh,
             clock=self._clock,
             ctx=lambda: self._settings.ctx,
             on_change=self._answering_changed,
-            on_failed=self._failed,
+            on_failed=self.say,
         )
+
+    @property
+    def state(self) -> State:
+        """The state, apart from whether somebody is being answered."""
+        return self._state
 
     @property
     def answering(self) -> Answering:
@@ -100,95 +117,57 @@ class HostRoom:
 
     def status(self) -> Status:
         """See `RoomCore.status`."""
-        answering, model, deal = self._answering, self._dealer.model, self._dealer.deal
-        busy = bool(answering and answering.answering)
-        state: State = "answering" if busy and self._state == "online" else self._state
-        return Status(
+        return host_status(
             code=self.code,
-            state=state,
-            sentence=self._sentence(state),
-            model=model.repo,
-            label=model.label,
-            layers=model.layers,
-            ctx=self._settings.ctx,
-            used=answering.used if answering else 0,
-            exact=self._settings.exact and (deal is None or deal.one_sig),
-            devices=[self._line(m) for m in self.mesh.roster],
-            waiting=len(answering.queue) if answering else 0,
-            answering=answering.answering if answering else "",
-            signaling=self.mesh.server,
+            state=self._state,
+            why=self._why,
+            mesh=self.mesh,
+            settings=self._settings,
+            dealer=self._dealer,
+            answering=self._answering,
         )
 
-    async def start(self, progress: OnProgress | None = None) -> None:
+    async def start(self, progress: OnProgress | None = None, *, fast: bool = False) -> None:
         """See `RoomCore.start`."""
-        if self._state == "closed":
-            raise RoomClosed("The room is over.", "Host a new one.")
-        if (same := self._starting) is not None:  # whoever asks for a start meanwhile waits for the same one
-            await asyncio.wait([same])
-            if same.cancelled():
-                raise NotReady("The start was stopped.", "Start the room again.")
-            same.result()
-            return
-        try:
-            self._dealer.make({})  # what cannot be dealt leaves everything as it was
-        except PooledError as error:
-            if self._state == "open":
-                self._set_state("open", f"The room did not start: {error}")
-            raise
-        self._starting = asyncio.create_task(self._start_anew(progress), name="pooled-start")
-        try:
-            await self._starting
-        except asyncio.CancelledError:
-            if self.status().state == "closed":
-                raise RoomClosed("The room was closed while it loaded.", "Host a new one.") from None
-            raise
-        finally:
-            self._starting = None
-
-    async def _start_anew(self, progress: OnProgress | None) -> None:
-        again = self._dealer.deal is not None
-        excluded: dict[str, str] = {}
-        try:
-            self._set_state("loading")
-            if not self.answering.holding:
-                self.answering.offline("loading", "The room is loading. Ask again when it is online.")
-            self.answering.holding = True
-            await self.answering.idle()
-            while True:
-                deal = self._dealer.make(excluded)
-                self._dealer.announce(again=again or bool(excluded))
-                trouble = await self._dealer.load(deal, lambda pct, words: self._told(progress, pct, words))
-                if trouble is None:
-                    break
-                excluded[trouble.id] = trouble.why
-                self.on_notice(
-                    f"{trouble.name} cannot hold its layers: {trouble.why} Dealing again without it."
-                )
-        except BaseException as error:
-            why = str(error) if isinstance(error, PooledError) else "the host stopped it."
-            sentence = f"The room did not start: {why}"
-            self._dealer.deal = None
-            self.mesh.broadcast(wire.StartFailed(why=sentence[:2_000]))
-            self.answering.offline("open", sentence)
-            self._set_state("open", sentence)
-            raise
-        self._go_online(deal)
+        await self._starter.start(progress, fast=fast)
 
     def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         """See `RoomCore.ask`."""
-        return self._ask(text, options)
+        return self._put(lambda: check_question(text, options), text)
 
-    async def _ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
-        options = check_question(text, options)
+    def again(self, what: Again, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        """See `RoomCore.again`."""
+        return self._put(lambda: check_again(what, options), "", what)
+
+    async def _put(
+        self, check: Callable[[], AskOptions], text: str, again: Again | None = None
+    ) -> AsyncIterator[AnswerEvent]:
+        options = check()
+        if self._state == "closed":
+            raise RoomClosed("The room is over.", "Host a new one.")
         feed = Feed()
-        question = Question(text, self.mesh.name, options, feed)
+        question = Question(text, self.mesh.name, options, feed, again)
         self.answering.offer(self.mesh.id, None, question)
+        if options.fast and self._dealer.exact:
+            feed.put(Notice(sentences.EXACT_ROOM))
         try:
             async for event in feed:
                 yield event
         finally:
             if not feed.over:
                 self.answering.stop(self.mesh.id, feed=feed)
+
+    async def configure(self, settings: ChatSettings) -> None:
+        """See `RoomCore.configure`."""
+        if self._state == "closed":
+            raise RoomClosed("The room is over.", "Host a new one.")
+        before, now = self.answering.settings, check_settings(settings)
+        self.answering.settings = now
+        if now.visibility != before.visibility:
+            self.mesh.broadcast(chat.Visibility(mode=now.visibility))
+        if style_message(now) != style_message(before):
+            self.mesh.broadcast(style_message(now))
+        self.changed()
 
     async def stop(self) -> None:
         """See `RoomCore.stop`."""
@@ -202,11 +181,9 @@ class HostRoom:
         """Close the room: everyone is told. Never raises."""
         if self._state == "closed":
             return
-        self._set_state("closed", "The room is closed.")
+        self.set_state("closed", "The room is closed.")
         self._dealer.shard.on_died = None
-        if self._starting:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._starter.cancel()
         steps: list[Callable[[], Awaitable[None]]] = [self.mesh.leave, self._dealer.close]
         if self._answering:
             steps.insert(0, lambda: self.answering.close("The room is closed."))
@@ -220,7 +197,8 @@ class HostRoom:
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def _go_online(self, deal: Deal) -> None:
+    def go_online(self, deal: Deal) -> None:
+        """Everybody holds what this deal says."""
         self._dealer.loaded(deal)
         workers = deal.seats[1:]
         chain = Chain(
@@ -237,7 +215,7 @@ class HostRoom:
         )
         self.mesh.broadcast(self._dealer.layers(deal))
         self.mesh.broadcast(self._dealer.ready_all())
-        self._set_state("online")
+        self.set_state("online")
         self.answering.online(chain)
 
     def _worst_rtt(self) -> float:
@@ -256,12 +234,21 @@ class HostRoom:
         chain = self.answering.chain
         if chain and member.id in chain.workers:
             chain.fail(f"{member.name} came over a new link")  # what was under way on the old one is lost
+        settings = self.answering.settings
+        told: list[Message] = []
+        if settings.visibility != "all":
+            told.append(chat.Visibility(mode=settings.visibility))
+        if not is_default_style(settings):
+            told.append(style_message(settings))
         if self._state == "online" and self._dealer.deal:
-            self.mesh.send(member.id, self._dealer.layers(self._dealer.deal))
-            self.mesh.send(member.id, self._dealer.ready_all())
-            self.mesh.send(member.id, chat.History(items=self.answering.conversation.recent()))
+            told += [self._dealer.layers(self._dealer.deal), self._dealer.ready_all()]
+            items = self.answering.conversation.seen_by(member.id, settings.visibility)
+            if items or settings.visibility == "all":
+                told.append(chat.History(items=items))
         else:
-            self.mesh.send(member.id, wire.Wait())
+            told.append(wire.Wait())
+        for message in told:
+            self.mesh.send(member.id, message)
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         """A device is gone: its questions go; a chain device leaves the room degraded."""
@@ -282,10 +269,11 @@ class HostRoom:
             case chat.Ask():
                 name = self._name(sender)
                 if self._state == "open" and not self.answering.holding and message.text.strip():
-                    self._start_by_question(name)
-                self.answering.offer(
-                    sender, message.rid, Question(message.text, name, options_of(message.nb))
-                )
+                    self._starter.by_question(name)
+                question = Question(message.text, name, options_of(message.nb))
+                self.answering.offer(sender, message.rid, question)
+            case chat.Cmd():
+                self._on_cmd(sender, message)
             case chat.Stop():
                 self.answering.stop(sender, rid=message.rid)
             case wire.Progress() | wire.Ready() | wire.Error() | wire.Linked() if self._dealer.start:
@@ -304,6 +292,13 @@ class HostRoom:
 
     def on_closed(self, why: str) -> None:
         """Never of the creator."""
+
+    def _on_cmd(self, sender: str, message: chat.Cmd) -> None:
+        what = again_of(message.cmd)
+        if what:
+            name, options = self._name(sender), options_of(message.nb)
+            question = Question("", name, options, again=what, mid=message.mid)
+            self.answering.offer(sender, message.rid, question)
 
     def _on_error(self, sender: str, message: wire.Error) -> None:
         chain = self.answering.chain
@@ -335,7 +330,7 @@ class HostRoom:
         here = f"{what} Start the room again to deal over the devices here."
         self.mesh.broadcast(wire.Degraded(why=there[:2_000]))
         self.answering.offline("degraded", there)
-        self._set_state("degraded", here)
+        self.set_state("degraded", here)
         self.on_notice(here)
 
     def _answering_changed(self) -> None:
@@ -343,64 +338,19 @@ class HostRoom:
         self.mesh.watch(chain.workers if chain and self.answering.answering else ())
         self.on_change()
 
-    def _start_by_question(self, name: str) -> None:
-        """The first question starts the room, whoever asks: it was opened around a model to answer."""
-        try:
-            self._dealer.make({})
-        except PooledError as error:
-            self.answering.why_not = ("open", f"The room did not start: {error}")
-            return
-        self.answering.holding = True
-        self.on_notice(f"{name} asks: the room starts.")
-        self._by_question = asyncio.create_task(self._start_quietly(), name="pooled-start-by-question")
+    def say(self, sentence: str) -> None:
+        """Tell the host's person."""
+        self.on_notice(sentence)
 
-    async def _start_quietly(self) -> None:
-        try:
-            await self.start()
-        except PooledError as error:
-            log.info("a start by a question failed: %s", error)
-            # It may have ended before it began, since devices come and go: nobody may wait for it then.
-            if self.answering.holding and self._starting is None:
-                self.answering.offline("open", f"The room did not start: {error}")
-
-    def _told(self, progress: OnProgress | None, pct: int, words: str) -> None:
-        if progress:
-            progress(pct, words)
+    def changed(self) -> None:
+        """Something that is shown changed."""
         self.on_change()
 
-    def _failed(self, why: str) -> None:
-        self.on_notice(why)
-
-    def _set_state(self, state: State, why: str = "") -> None:
+    def set_state(self, state: State, why: str = "") -> None:
+        """The state changed, and ``why``; a closed room stays closed."""
         if self._state != "closed":
             self._state, self._why = state, why
             self.on_change()
 
     def _name(self, id: str) -> str:
         return next((m.name for m in self.mesh.roster if m.id == id), "a device")
-
-    def _sentence(self, state: State) -> str:
-        if self._why:
-            return self._why
-        deal, start = self._dealer.deal, self._dealer.start
-        if state == "loading":
-            return f"Loading {self._dealer.model.label}: {start.loading.total if start else 0} %."
-        if state == "answering":
-            return f"Answering {self.answering.answering}."
-        if state == "online" and deal:
-            names = [s.name for s in deal.seats]
-            return sentences.online(names, one_sig=deal.one_sig, exact=self._settings.exact)
-        return sentences.opened(len(self.mesh.roster) - 1, is_host=True)
-
-    def _line(self, member: Member) -> DeviceLine:
-        deal, start = self._dealer.deal, self._dealer.start
-        seat = deal.seat(member.id) if deal else None
-        return device_line(
-            member,
-            self.mesh,
-            layers=(seat.lo, seat.hi) if seat else None,
-            held_gb=seat.gb if seat and self._state == "online" else 0.0,
-            progress=start.loading.pct.get(member.id, 0) if start and seat else None,
-            dealt=deal is not None,
-            out=deal.reasons.get(member.id) or deal.out.get(member.id, "") if deal else "",
-        )

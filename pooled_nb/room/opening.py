@@ -6,16 +6,16 @@ import contextlib
 import ipaddress
 import os
 import platform
-import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pooled_nb.errors import BadOption, RoomError, RoomNotFound
-from pooled_nb.mesh import codes, names, runtime
+from pooled_nb.mesh import codes, names, runtime, turn
+from pooled_nb.mesh.addresses import own_addresses
 from pooled_nb.mesh.clock import LoopClock
-from pooled_nb.mesh.ice import IcePolicy
+from pooled_nb.mesh.ice import IcePolicy, TurnServer
 from pooled_nb.mesh.mesh import KEEPALIVE_MS
 from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
 from pooled_nb.mesh.rtcnetwork import RtcNetwork
@@ -247,14 +247,8 @@ async def _servers(servers: Sequence[str], *, lan: bool) -> tuple[list[str], Sig
 
 
 def _lan_address() -> str:
-    """This machine's address on its network: that of the interface a packet would leave by (none is sent)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # RFC 5737: an address that is nobody's
-        except OSError:
-            return "127.0.0.1"
-        address: str = probe.getsockname()[0]
-        return address
+    """This machine's address on its network; loopback where it has none."""
+    return next(iter(own_addresses()), "127.0.0.1")
 
 
 def _keepalive(servers: Sequence[str]) -> float:
@@ -273,14 +267,19 @@ def ice_for(base: str) -> IcePolicy:
     try:
         address = ipaddress.ip_address(hostname)
     except ValueError:
-        return IcePolicy.public()
+        return IcePolicy.public(_relay())
     return (
         IcePolicy.local()
         if address.is_loopback
         else IcePolicy()
         if address.is_private
-        else IcePolicy.public()
+        else IcePolicy.public(_relay())
     )
+
+
+def _relay() -> TurnServer | None:
+    """The relay of ``POOLED_TURN``, for devices that find no direct path (PROTOCOL section 2, ICE)."""
+    return turn.parse(os.environ.get("POOLED_TURN", ""))
 
 
 def _max_download() -> float:

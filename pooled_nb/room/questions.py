@@ -1,4 +1,4 @@
-"""A question before it is sent, and its options on the wire."""
+"""A question before it is sent, and its options on the wire (PROTOCOL section 7)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import msgspec
 
 from pooled_nb.errors import BadQuestion
 from pooled_nb.mesh.messages.chat import MAX_QUESTION, NbParams
-from pooled_nb.room.core import AskOptions
+from pooled_nb.room.core import Again, AskOptions
+from pooled_nb.room.style import STYLES, numbers, plain, wrong_system
+
+LENGTHS = {"short": 128, "medium": 512, "long": 2048}
+"""Tokens of an answer, by the words people choose from."""
 
 RANGES = {
     "max_tokens": f"a whole number from 1 to {2**24:,}",
@@ -43,13 +47,53 @@ def check_question(text: str, options: AskOptions) -> AskOptions:
         raise BadQuestion(
             "The question holds half of a character (a lone surrogate).", "Type it again."
         ) from None
-    return AskOptions(**{name: _option(name, getattr(options, name)) for name in RANGES})
+    return check_options(options)
+
+
+def check_options(options: AskOptions) -> AskOptions:
+    """Options as the wire would carry them. Raises `BadQuestion` for one out of its range."""
+    given = {name: _option(name, getattr(options, name)) for name in RANGES}
+    if options.style is not None and options.style not in STYLES:
+        raise BadQuestion(f"style is {options.style!r}.", "Use greedy, focused or creative.")
+    if options.system is not None and (why := wrong_system(options.system)):
+        raise BadQuestion(*why)
+    return AskOptions(
+        **given,
+        style=options.style,
+        system=options.system,
+        thinking=_switch("thinking", options.thinking),
+        fast=bool(_switch("fast", options.fast)),
+    )
+
+
+def again_of(cmd: str) -> Again | None:
+    """What an ``ai-cmd`` asks for; None where it is unknown here."""
+    return "continue" if cmd == "continue" else "regen" if cmd == "regen" else None
+
+
+def check_again(what: Again, options: AskOptions) -> AskOptions:
+    """Options of an answer that is continued or made anew. Raises `BadQuestion`."""
+    if again_of(what) is None:
+        raise BadQuestion(f"An answer cannot be {what!r}.", "Use continue or regen.")
+    checked = check_options(options)
+    if what == "continue" and checked != AskOptions(max_tokens=checked.max_tokens):
+        raise BadQuestion(
+            "A continued answer keeps how it was made.", "Give only max_tokens, or make the answer anew."
+        )
+    return checked
+
+
+def _switch(name: str, value: Any) -> bool | None:
+    value = plain(value)
+    if value is None or isinstance(value, bool):
+        return value
+    raise BadQuestion(f"{name} is {value!r}.", "Use True or False.")
 
 
 def _option(name: str, value: Any) -> Any:
     if value is None:
         return None
-    value = value.item() if hasattr(value, "item") else value  # numbers of numpy and torch
+    value = plain(value)
     try:
         return getattr(msgspec.convert({name: value}, NbParams), name)
     except msgspec.ValidationError:
@@ -58,15 +102,17 @@ def _option(name: str, value: Any) -> Any:
 
 def params_of(options: AskOptions) -> NbParams | None:
     """Options as the wire carries them; None where all are the room's own."""
-    if options == AskOptions():
-        return None
-    return NbParams(
+    temperature, top_k = numbers(options, None)
+    params = NbParams(
         max_tokens=options.max_tokens,
         seed=options.seed,
-        temperature=options.temperature,
+        temperature=temperature,
         top_p=options.top_p,
-        top_k=options.top_k,
+        top_k=top_k,
+        system=options.system,
+        thinking=options.thinking,
     )
+    return None if params == NbParams() else params
 
 
 def options_of(params: NbParams | None) -> AskOptions:
@@ -79,4 +125,6 @@ def options_of(params: NbParams | None) -> AskOptions:
         temperature=params.temperature,
         top_p=params.top_p,
         top_k=params.top_k,
+        system=params.system,
+        thinking=None if params.thinking is None else bool(params.thinking),
     )

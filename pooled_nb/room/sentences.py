@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+EXACT_ROOM = "This room is exact, and stays so. A fast one is opened with %pooled host --fast."
+"""To who wishes for speed where the promise of equal tokens holds already."""
+HOST_CHOOSES = (
+    "The answer is as exact as the host opened the room. A fast one is opened with %pooled host --fast."
+)
+"""To a guest who wishes for speed."""
+
 
 def layer_range(lo: int, hi: int) -> str:
     """``[lo, hi)`` as people read it: ``1–10``, or ``7`` for one layer."""

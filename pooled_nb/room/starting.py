@@ -9,10 +9,10 @@ from pooled_nb.errors import ShardDied
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.versions import PROTOCOL
-from pooled_nb.room.answering import Outbox
 from pooled_nb.room.chain import ENCODING
 from pooled_nb.room.dealing import Deal
 from pooled_nb.room.loading import Loading, Trouble
+from pooled_nb.room.outbox import Outbox
 from pooled_nb.room.worker import PROGRESS_S
 from pooled_nb.shard import FileFact, LoadSpec, ModelFacts, Shard
 

@@ -70,18 +70,24 @@ class Caller(abc.ABC):
         return await self._run(job, Forwarded)
 
     async def sample(
-        self, data: bytes, *, pos: int, n: int, sampling: Sampling, first: bool = False
+        self,
+        data: bytes,
+        *,
+        pos: int,
+        n: int,
+        sampling: Sampling,
+        first: bool = False,
+        after: list[int] | None = None,
     ) -> Sampled:
         """See `Shard.sample`."""
-        return await self._run(
-            protocol.Sample(data=data, pos=pos, n=n, sampling=sampling, first=first), Sampled
-        )
+        job = protocol.Sample(data=data, pos=pos, n=n, sampling=sampling, first=first, after=after)
+        return await self._run(job, Sampled)
 
     async def flush(self) -> str:
         """See `Shard.flush`."""
         return await self._run(protocol.Flush(), str)
 
-    async def render(self, turns: list[Turn]) -> Prompt:
+    async def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
         """See `Shard.render`."""
         for turn in turns:
             try:
@@ -91,7 +97,7 @@ class Caller(abc.ABC):
                     f"The text holds half a character (at letter {error.start + 1}), which is no text.",
                     "Write that character again.",
                 ) from error
-        return await self._run(protocol.Render(turns=turns), Prompt)
+        return await self._run(protocol.Render(turns=turns, thinking=thinking), Prompt)
 
     async def unload(self) -> None:
         """See `Shard.unload`."""

@@ -58,8 +58,11 @@ class Chat:
         chat.eos = end_tokens(folder, tokenizer, chat.after_answer())
         return chat
 
-    def render(self, turns: list[Turn]) -> Prompt:
+    def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
         """See `Shard.render`.
+
+        What the template writes where an answer begins is written as it was then: a question asked with
+        other thinking changes nothing before it.
 
         A model without a template is no chat model: it goes on from the texts of the turns, line by line,
         without any roles.
@@ -72,13 +75,15 @@ class Chat:
             raise BadQuestion("There is no question to answer.", "Ask something.")
         ids: list[int] = []
         generated: list[bool] = []
-        turns = self._accepted(turns)
+        # An answer that goes on is no turn the template sees: what it is asked is where the answer began.
+        closed = turns[:-1] if turns[-1].role == "assistant" else turns
+        turns = [*self._accepted(closed), *turns[len(closed) :]]
         self._begin(turns)
         start = 0
         for end, turn in enumerate(turns):
             if turn.role != "assistant":
                 continue
-            self._add(ids, generated, turns, start, end)
+            self._add(ids, generated, turns, start, end, turn.thinking)
             answer = list(turn.ids) if turn.ids is not None else self._encode(turn.text)
             # The end token is the template's to write: it was never run (PROTOCOL section 7).
             while answer and answer[-1] in self.eos:
@@ -86,7 +91,8 @@ class Chat:
             ids += answer
             generated += [True] * len(answer)
             start = end + 1
-        self._add(ids, generated, turns, start, len(turns))
+        if start < len(turns):
+            self._add(ids, generated, turns, start, len(turns), thinking)
         return Prompt(ids=ids, generated=generated)
 
     def after_answer(self) -> str:
@@ -101,7 +107,7 @@ class Chat:
 
     def _accepted(self, turns: list[Turn]) -> list[Turn]:
         """Return the turns as the template takes them: as they are, else merged, else system folded in."""
-        turns = [Turn(role=t.role, text=self._hide(t), ids=t.ids) for t in turns]
+        turns = [Turn(role=t.role, text=self._hide(t), ids=t.ids, thinking=t.thinking) for t in turns]
         if not self.tokenizer.chat_template:
             return turns
         refusal: Exception | None = None
@@ -132,13 +138,16 @@ class Chat:
             for part, control in self._control.parts(text)
         )
 
-    def _written(self, turns: list[Turn]) -> str:
-        """Run the template, up to where the assistant speaks."""
+    def _written(self, turns: list[Turn], thinking: bool | None = None) -> str:
+        """Run the template, up to where the assistant speaks; one that knows no thinking ignores it."""
+        # Both names are in use: Qwen and SmolLM have the first, Granite and DeepSeek the other.
+        said = {} if thinking is None else {"enable_thinking": thinking, "thinking": thinking}
         return str(
             self.tokenizer.apply_chat_template(
                 [{"role": turn.role, "content": turn.text} for turn in turns],
                 tokenize=False,
                 add_generation_prompt=True,
+                **said,
             )
         )
 
@@ -148,7 +157,7 @@ class Chat:
         for turn in turns:
             self._hashes.append(_with(self._hashes[-1], turn))
 
-    def _lead(self, turns: list[Turn], start: int, end: int) -> str:
+    def _lead(self, turns: list[Turn], start: int, end: int, thinking: bool | None) -> str:
         """Return what is written from the answer before ``start`` to the assistant speaking at ``end``.
 
         Answers are left out of the key, as they are of what is written: marks stand for the last one.
@@ -160,10 +169,10 @@ class Chat:
         opening = not any(turn.role == "user" for turn in turns[:end])
         for turn in turns[start : end + 2] if opening else turns[start:end]:
             seen = _with(seen, turn)
-        key = seen.digest() + bytes((start > 0, opening))
+        key = seen.digest() + bytes((start > 0, opening, 2 if thinking is None else thinking))
         if key in self._kept:
             return self._kept[key]
-        lead = self._new_lead(turns, start, end)
+        lead = self._new_lead(turns, start, end, thinking)
         if len(lead) <= _KEEP:
             while self._kept_size + len(lead) > _KEEP:
                 self._kept_size -= len(self._kept.pop(next(iter(self._kept))))
@@ -171,25 +180,33 @@ class Chat:
             self._kept_size += len(lead)
         return lead
 
-    def _new_lead(self, turns: list[Turn], start: int, end: int) -> str:
+    def _new_lead(self, turns: list[Turn], start: int, end: int, thinking: bool | None) -> str:
         marked = list(turns[:end])
         if start:
             marked[start - 1] = Turn(role="assistant", text=MARK)
         if any(turn.role == "user" for turn in marked):
-            return self._written(marked).rpartition(MARK)[2]
+            return self._written(marked, thinking).rpartition(MARK)[2]
         # The conversation opens with an answer: what the template writes before it.
         opening = [*marked, Turn(role="assistant", text=MARK), *turns[end + 1 : end + 2]]
         try:
-            return self._written(opening).partition(MARK)[0]
+            return self._written(opening, thinking).partition(MARK)[0]
         except TemplateError as error:
             raise BadQuestion(
                 f"The model's chat template refuses this conversation: {error}", "Start with a question."
             ) from error
 
-    def _add(self, ids: list[int], generated: list[bool], turns: list[Turn], start: int, end: int) -> None:
+    def _add(
+        self,
+        ids: list[int],
+        generated: list[bool],
+        turns: list[Turn],
+        start: int,
+        end: int,
+        thinking: bool | None,
+    ) -> None:
         """Append the tokens of what is written around the answers; none of it runs at the answers' width."""
         bare = not self.tokenizer.chat_template and not ids
-        for i, part in enumerate(_HIDDEN.split(self._lead(turns, start, end))):
+        for i, part in enumerate(_HIDDEN.split(self._lead(turns, start, end, thinking))):
             if i % 2:
                 added = self._control.plain(bytes.fromhex(part).decode())
             else:

@@ -88,6 +88,8 @@ class Desk:
         _needs_columns(job.n)
         if job.first or self._text is None:
             self._text = TextStream(chat.tokenizer)
+            for token in job.after or ():
+                self._text.push([token])
         tokens = self._engine.sample(job.data, pos=job.pos, n=job.n, sampling=job.sampling)
         at = next((i for i, token in enumerate(tokens) if token in chat.eos), None)
         # What follows an end token in the same frame is no part of the answer.
@@ -96,7 +98,7 @@ class Desk:
         return Sampled(tokens=tokens, text=text, end=at is not None)
 
     def _render(self, job: protocol.Render) -> Prompt:
-        return self._needs_ends().render(job.turns)
+        return self._needs_ends().render(job.turns, thinking=job.thinking)
 
 
 def _needs_columns(n: int) -> None:

@@ -82,7 +82,7 @@ def _name(kind: str) -> str:
     name = ""
     if sys.platform == "linux":
         try:
-            lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
             name = next((line.split(":", 1)[1] for line in lines if line.startswith("model name")), "")
         except OSError:
             name = ""
@@ -113,7 +113,7 @@ def _cgroup_memory(folder: Path) -> tuple[int | None, int]:
 
     def number(name: str) -> int | None:
         try:
-            return int((folder / name).read_text().strip())
+            return int((folder / name).read_text(encoding="utf-8").strip())
         except (OSError, ValueError):
             return None
 
@@ -124,7 +124,9 @@ def _cgroup_memory(folder: Path) -> tuple[int | None, int]:
         limit, used = number("memory.limit_in_bytes"), number("memory.usage_in_bytes")
         key = "total_inactive_file"
     try:
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        stat = dict(
+            line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
+        )
         droppable = int(stat.get(key, 0))
     except (OSError, ValueError):
         droppable = 0

@@ -228,11 +228,16 @@ class Sampled(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """One message of a conversation. ``ids``: the tokens an assistant's text was generated as."""
+    """One message of a conversation.
+
+    ``ids``: the tokens an assistant's text was generated as; ``thinking``: what the template was told when
+    the assistant began to speak.
+    """
 
     role: Literal["system", "user", "assistant"]
     text: str
     ids: list[int] | None = None
+    thinking: bool | None = None
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -303,18 +308,34 @@ class Shard(Protocol):
         """
 
     async def sample(
-        self, data: bytes, *, pos: int, n: int, sampling: Sampling, first: bool = False
+        self,
+        data: bytes,
+        *,
+        pos: int,
+        n: int,
+        sampling: Sampling,
+        first: bool = False,
+        after: list[int] | None = None,
     ) -> Sampled:
         """Final norm, head, and one token per column; that of column i sits at position ``pos + i + 1``.
 
-        ``first`` begins a new answer's text. Drawn by an RNG keyed by (seed, position of the token).
+        ``first`` begins an answer's text, or goes on with it ``after`` the tokens whose text is out already:
+        no space is lost there, and a character whose first part they hold becomes whole. Drawn by an RNG
+        keyed by (seed, position of the token).
         """
 
     async def flush(self) -> str:
         """Text held back for a character that never became whole."""
 
-    async def render(self, turns: list[Turn]) -> Prompt:
+    async def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
         """The conversation through the model's chat template, up to where the assistant speaks.
+
+        Where the last turn is the assistant's, it stays open: the assistant goes on from there.
+
+        Parameters
+        ----------
+        thinking
+            Whether the model is to think first, where its template can say so; None: its own way.
 
         Raises
         ------

@@ -101,7 +101,8 @@ def known_sha256(path: Path) -> str:
         with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
             store.parent.mkdir(parents=True, exist_ok=True)
             beside = store.with_name(f".hashes-{os.getpid()}.json")
-            beside.write_text(json.dumps(dict(list(kept.items())[-_KEPT:])))
+            newest = json.dumps(dict(list(kept.items())[-_KEPT:]))
+            beside.write_text(newest, encoding="utf-8")
             beside.replace(store)
     return kept[key]
 

@@ -77,6 +77,7 @@ class Sample(Job, frozen=True, kw_only=True):
     n: int
     sampling: Sampling
     first: bool = False
+    after: list[int] | None = None
 
 
 class Flush(Job, frozen=True, kw_only=True):
@@ -87,6 +88,7 @@ class Render(Job, frozen=True, kw_only=True):
     """See `Shard.render`."""
 
     turns: list[Turn]
+    thinking: bool | None = None
 
 
 class Unload(Job, frozen=True, kw_only=True):

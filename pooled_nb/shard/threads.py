@@ -47,10 +47,10 @@ def cgroup_cpus(root: Path = Path("/")) -> float | None:
     for folder in cgroup_folders(root, "cpu"):
         try:
             if (v2 := folder / "cpu.max").exists():
-                quota, period = v2.read_text().split()[:2]
+                quota, period = v2.read_text(encoding="utf-8").split()[:2]
             else:
-                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-                period = (folder / "cpu.cfs_period_us").read_text().strip()
+                quota = (folder / "cpu.cfs_quota_us").read_text(encoding="utf-8").strip()
+                period = (folder / "cpu.cfs_period_us").read_text(encoding="utf-8").strip()
             if quota not in ("max", "-1"):
                 return int(quota) / int(period)
         except (OSError, ValueError, ZeroDivisionError):
@@ -62,7 +62,7 @@ def cgroup_folders(root: Path, controller: str) -> list[Path]:
     """Return where this process's limits lie: its own group first, then up to the root; cgroup v2 or v1."""
     folders = []
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     for line in lines:

@@ -170,10 +170,10 @@ def _end(pip: subprocess.Popen[str]) -> None:
     if pip.poll() is not None:
         return
     with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(pip.pid, signal.SIGKILL)
-        else:
+        if sys.platform == "win32":
             pip.kill()
+        else:
+            os.killpg(pip.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         pip.wait(5)
 

@@ -104,7 +104,13 @@ def wait_for(room: pooled.Room, devices: int, seconds: float = 60) -> None:
 
 def converse(room: pooled.Room) -> tuple[list[str], list[list[int]]]:
     answers = [room.ask(q, max_tokens=TOKENS) for q in QUESTIONS]
-    return [a.text for a in answers], [list(a.tokens or []) for a in answers]
+    texts, tokens = [a.text for a in answers], [list(a.tokens or []) for a in answers]
+    if len(room.status().devices) > 1:  # the last one in two parts, which must not show
+        part = room.regenerate(max_tokens=TOKENS // 2)
+        rest = room.continue_(max_tokens=TOKENS - TOKENS // 2)
+        assert rest.text == texts[-1]
+        assert [*(part.tokens or []), *(rest.tokens or [])] == tokens[-1]
+    return texts, tokens
 
 
 def one_device(dtype: str) -> tuple[list[str], list[list[int]]]:

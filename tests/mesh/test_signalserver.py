@@ -1,6 +1,7 @@
 """PROTOCOL section 2: our signaling server behaves as PeerJS's own (DESIGN section 4)."""
 
 import asyncio
+import errno
 import json
 import logging
 import socket
@@ -12,6 +13,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from pooled_nb.errors import SignalingDown
+from pooled_nb.mesh import signalserver
 from pooled_nb.mesh.signalserver import SignalServer
 from pooled_nb.mesh.switchboard import Drop, Limits, Send, Switchboard
 from tests.mesh.rtctools import FastClock, nothing_left, served, until
@@ -311,6 +313,28 @@ async def test_port_in_use():
             port = holder.getsockname()[1]
             with pytest.raises(SignalingDown, match=str(port)):
                 await SignalServer.start(port=port)
+
+
+@pytest.mark.parametrize(
+    ("error", "port", "step"),
+    [
+        (OSError(errno.EADDRINUSE, "in use"), 9000, "Close the program that uses this port"),
+        (PermissionError(errno.EACCES, "denied"), 443, "an administrator's rights"),
+        (PermissionError(errno.EACCES, "denied"), 9000, "Close the program that uses this port"),
+        (OSError(errno.EADDRNOTAVAIL, "not ours"), 9000, "Name an address of this machine"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), 9000, "Name an address of this machine"),
+    ],
+)
+async def test_why_it_cannot_be_started(monkeypatch, error, port, step):
+    """PROTOCOL section 2: each reason has its own next step; on Windows a port in use is a denied one."""
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(signalserver, "bind_sockets", refuse)
+    with pytest.raises(SignalingDown) as told:
+        await SignalServer.start(host="127.0.0.1", port=port)
+    assert step in told.value.next_step
 
 
 async def test_close_with_members():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
-from pooled_nb.room.core import AnswerEvent, AskOptions, Done, Piece
+from pooled_nb.room.core import Again, AnswerEvent, AskOptions, Done, Piece
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.hostroom import HostRoom
@@ -112,6 +112,14 @@ class Heard:
 async def ask(room: HostRoom | DeviceRoom, text: str, **options: object) -> Heard:
     """Ask and read to the end."""
     events = [event async for event in room.ask(text, AskOptions(**options))]  # type: ignore[arg-type]  # by keyword
+    done = events[-1]
+    assert isinstance(done, Done)
+    return Heard("".join(e.text for e in events if isinstance(e, Piece)), done, events)
+
+
+async def again(room: HostRoom | DeviceRoom, what: Again, **options: object) -> Heard:
+    """Continue the newest answer, or make it anew, and read to the end."""
+    events = [event async for event in room.again(what, AskOptions(**options))]  # type: ignore[arg-type]  # by keyword
     done = events[-1]
     assert isinstance(done, Done)
     return Heard("".join(e.text for e in events if isinstance(e, Piece)), done, events)

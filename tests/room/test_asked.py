@@ -47,6 +47,25 @@ def test_two_questions_hear_their_own() -> None:
     assert (events[2].reason, events[2].why) == ("error", "a device is gone")
 
 
+def test_a_host_that_begins_anew_ends_what_ran() -> None:
+    """PROTOCOL section 7: "One generation at a time": nobody waits for an end that will not come."""
+    asked, first, second = Asked(), Feed(), Feed()
+    one, two = asked.add(first), asked.add(second)
+    assert asked.rid is None
+    hear(asked, chat.GenStart(mid=1, asker=ME, rid=one))
+    assert asked.rid == one
+    hear(asked, chat.GenStart(mid=2, asker=ME, rid=two))
+    assert asked.rid == two
+    end = drain(first)[-1]
+    assert isinstance(end, Done)
+    assert (end.reason, end.why) == ("error", "The host went on to another answer.")
+    hear(asked, chat.Token(text="x", mid=2), chat.GenDone(mid=2, failed="y" * 100_000))
+    assert asked.rid is None
+    events = drain(second)
+    assert isinstance(events[-1], Done)
+    assert len(events[-1].why) == 2_000, "everything from the network is bounded"
+
+
 def test_a_host_that_echoes_no_rid_answers_the_oldest() -> None:
     """PROTOCOL section 7: public hosts name the asker only, and no ``mid`` on tokens."""
     asked, feed = Asked(), Feed()

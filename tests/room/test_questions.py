@@ -5,8 +5,8 @@ import pytest
 
 from pooled_nb.errors import BadQuestion
 from pooled_nb.mesh.messages import chat, read, write
-from pooled_nb.room.core import AskOptions
-from pooled_nb.room.questions import RANGES, check_question, options_of, params_of
+from pooled_nb.room.core import AskOptions, ChatSettings
+from pooled_nb.room.questions import LENGTHS, RANGES, check_again, check_question, options_of, params_of
 
 GOOD: dict[str, list[Any]] = {
     "max_tokens": [1, 2**24],
@@ -16,9 +16,9 @@ GOOD: dict[str, list[Any]] = {
     "top_k": [0, 40, 2**20],
 }
 BAD: dict[str, list[Any]] = {
-    "max_tokens": [0, -1, 3.5, "3", True, 2**24 + 1, float("nan")],
+    "max_tokens": [0, -1, 3.5, "3", True, 2**24 + 1, float("nan"), np.array([1, 2])],
     "seed": [-1, 1.5, 2**31, "x", True],
-    "temperature": [-0.1, 5.1, "0.5", float("nan"), float("inf"), [1]],
+    "temperature": [-0.1, 5.1, "0.5", float("nan"), float("inf"), [1], np.zeros(0)],
     "top_p": [0, 1.1, -1, "1", float("nan")],
     "top_k": [-1, 2.5, True, 2**20 + 1],
 }
@@ -41,6 +41,61 @@ def test_an_option_out_of_its_range_is_refused_before_anything_is_sent(name: str
     for value in BAD[name]:
         with pytest.raises(BadQuestion, match=f"^{name} is .*Use a"):
             check_question("q", AskOptions(**{name: value}))
+
+
+def test_style_system_and_thinking_arrive_as_they_were_meant() -> None:
+    """PROTOCOL section 7, `ai-ask`: *(nb)* a style travels as its numbers; those given by number go first.
+
+    `fast` is the host's to choose: it is not on the wire.
+    """
+
+    def arrives(**given: Any) -> AskOptions:
+        sent = read(write(chat.Ask(text="q", nb=params_of(check_question("q", AskOptions(**given))))))
+        assert isinstance(sent, chat.Ask)
+        return options_of(sent.nb)
+
+    assert arrives(style="greedy") == AskOptions(temperature=0.0, top_k=0)
+    assert arrives(style="focused") == AskOptions(temperature=0.4, top_k=20)
+    assert arrives(style="creative", temperature=1.5) == AskOptions(temperature=1.5, top_k=40)
+    assert arrives(system="Be brief.\nAlways.") == AskOptions(system="Be brief.\nAlways.")
+    assert arrives(system="") == AskOptions(system=""), "none in place of the room's"
+    for switch in (True, False):
+        assert arrives(thinking=switch).thinking is switch
+        assert arrives(thinking=np.bool_(switch)).thinking is switch
+    assert params_of(AskOptions(fast=True)) is None
+    for odd in ("on", 2, -1, [1], {}, None):
+        heard = read({"t": "ai-ask", "text": "q", "nb": {"thinking": odd, "system": "x" * 8_001}})
+        assert isinstance(heard, chat.Ask)
+        assert options_of(heard.nb) == AskOptions(), "what is of the wrong type counts as absent"
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"style": "exact"}, "style is 'exact'. Use greedy, focused or creative"),
+        ({"style": ["greedy"]}, "style is"),
+        ({"system": "x" * 8_001}, "8,001 characters"),
+        ({"system": 5}, "is no text"),
+        ({"system": "\ud800"}, "half of a character"),
+        ({"thinking": "on"}, "thinking is 'on'. Use True or False"),
+        ({"thinking": 1}, "thinking is 1"),
+        ({"fast": "yes"}, "fast is 'yes'"),
+    ],
+)
+def test_words_for_options_that_are_none(given: dict[str, Any], match: str) -> None:
+    """PROTOCOL section 7, `ai-ask` and `ai-cmd`: refused here, before anything is sent."""
+    with pytest.raises(BadQuestion, match=match):
+        check_question("q", AskOptions(**given))
+    with pytest.raises(BadQuestion, match=match):
+        check_again("regen", AskOptions(**given))
+
+
+def test_lengths_have_names() -> None:
+    """DESIGN section 7: what people choose from is what a room takes."""
+    assert list(LENGTHS) == ["short", "medium", "long"]
+    assert LENGTHS["medium"] == ChatSettings().max_tokens
+    for tokens in LENGTHS.values():
+        assert check_again("continue", AskOptions(max_tokens=tokens)).max_tokens == tokens
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

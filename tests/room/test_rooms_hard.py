@@ -16,6 +16,7 @@ from pooled_nb.mesh.messages import Message, chat
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.room.core import AskOptions
 from pooled_nb.room.deviceroom import DeviceRoom
+from pooled_nb.room.hostroom import HostRoom
 from tests.room.rooms import Rooms, alone, ask, open_rooms
 from tests.room.toy import MODEL, ToyShard
 from tests.sim.clock import simulate
@@ -406,7 +407,7 @@ def test_an_unforeseen_error_while_rendering_refuses_that_question() -> None:
         await rooms.host.start()
         render = rooms.host_shard.render
 
-        async def boom(*_: Any) -> Any:
+        async def boom(*_: Any, **__: Any) -> Any:
             raise RuntimeError("boom")
 
         rooms.host_shard.render = boom  # type: ignore[method-assign]  # an error no door promises
@@ -508,7 +509,8 @@ def test_who_lends_is_a_worker_before_anything_is_dealt() -> None:
     async def scenario() -> None:
         rooms = await open_rooms(workers=(1.0,))
         guest = await rooms.add(gb=0.0, name="guest")
-        for room in (rooms.host, *rooms.devices):
+        everybody: list[HostRoom | DeviceRoom] = [rooms.host, *rooms.devices]
+        for room in everybody:
             assert [d.role for d in room.status().devices] == ["host", "worker", "guest"]
         assert (rooms.devices[0].role, guest.role) == ("worker", "guest")
         await rooms.close()

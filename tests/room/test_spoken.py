@@ -145,6 +145,7 @@ def test_an_answer_is_told_in_order() -> None:
         done = next(m for m in heard if isinstance(m, chat.GenDone))
         assert (start.asker, start.name, start.text) == (rooms.devices[1].mesh.id, "worker 2", "Why?")
         assert (done.mid, done.reason, done.capped) == (start.mid, "max", True)
+        assert done.ctx is not None
         assert done.ctx.used == len("Why?") + 1 + 3, "the last sampled token is in no cache yet"
         assert done.nb is not None
         assert done.nb.tokens == 4

@@ -73,6 +73,7 @@ class ToyShard:
         self.end_after, self.delay, self.fail_load = end_after, delay, fail_load
         self.columns_run = 0
         self.frames: list[tuple[Columns, Control]] = []
+        self.asked: list[tuple[list[Turn], bool | None]] = []
         self.closed = False
         self._cache: list[list[int]] = []
         self._drawn = 0
@@ -142,10 +143,17 @@ class ToyShard:
         return Forwarded(data=payload, pos=pos, n=len(out), ms=0.0)
 
     async def sample(
-        self, data: bytes, *, pos: int, n: int, sampling: Sampling, first: bool = False
+        self,
+        data: bytes,
+        *,
+        pos: int,
+        n: int,
+        sampling: Sampling,
+        first: bool = False,
+        after: list[int] | None = None,
     ) -> Sampled:
         assert len(data) == 16 * n
-        self._drawn = 1 if first else self._drawn + 1
+        self._drawn = 1 + len(after or ()) if first else self._drawn + 1
         seed = sampling.seed * 1_000_003 + pos if sampling.temperature else 0
         token = 1 + (struct.unpack("<4I", data)[0] + seed) % (VOCAB - 1)
         if self._drawn > self.end_after:
@@ -155,15 +163,17 @@ class ToyShard:
     async def flush(self) -> str:
         return ""
 
-    async def render(self, turns: list[Turn]) -> Prompt:
+    async def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
+        self.asked.append((turns, thinking))
         ids: list[int] = []
         generated: list[bool] = []
-        for turn in turns:
+        for i, turn in enumerate(turns):
             if "refuse me" in turn.text:
                 raise BadQuestion("The template refuses: no such turn.", "Ask otherwise.")
             mine = turn.ids if turn.ids is not None else [1 + ord(c) % (VOCAB - 1) for c in turn.text]
-            ids += [*mine, 2]
-            generated += [turn.ids is not None] * len(mine) + [False]
+            still_open = turn.role == "assistant" and i + 1 == len(turns)
+            ids += mine if still_open else [*mine, 2]
+            generated += [turn.ids is not None] * len(mine) + [False] * (not still_open)
         return Prompt(ids=ids, generated=generated)
 
     async def unload(self) -> None:

@@ -332,3 +332,58 @@ def test_no_tokenizer_is_refused_in_words(tmp_path):
         file.unlink()
     with pytest.raises(ModelNotSupported, match="tokenizer"):
         Chat.load(folder)
+
+
+@pytest.mark.parametrize("name", list(TEMPLATES))
+@given(
+    first=texts, rounds=st.lists(st.tuples(answers, texts), min_size=1, max_size=3), cut=st.integers(0, 12)
+)
+@settings(deadline=None, max_examples=60)
+def test_an_answer_that_goes_on_stays_open(name, first, rounds, cut):
+    """PROTOCOL section 7, `ai-cmd`: the last answer has no end, so what is generated follows its tokens."""
+    talk = chat(TEMPLATES[name])
+    turns = [system("Be brief."), user(first)]
+    for ids, question in rounds:
+        asked = talk.render(turns)
+        begun = ids[:cut]
+        prompt = talk.render([*turns, said("whatever", begun)])
+        assert prompt.ids == asked.ids + begun
+        assert prompt.generated == asked.generated + [True] * len(begun)
+        turns += [said("whatever", ids), user(question)]
+
+
+THINKS = (
+    CHATML.removesuffix("{% endif %}")
+    + "{% if enable_thinking is defined and enable_thinking is false %}{{ '<|im_start|>none' }}{% endif %}"
+    + "{% if thinking is defined and thinking %}{{ 'hmm' }}{% endif %}{% endif %}"
+)
+
+
+def test_thinking_is_the_templates_to_write():
+    """PROTOCOL section 7, `thinking`: handed to the template under both names in use."""
+    plain = shown(chat(THINKS).render([user("q")]), THINKS)
+    assert plain.endswith("<|im_start|>assistant\n")
+    assert shown(chat(THINKS).render([user("q")], thinking=True), THINKS) == f"{plain}hmm"
+    assert shown(chat(THINKS).render([user("q")], thinking=False), THINKS) == f"{plain}<|im_start|>none"
+    for template in TEMPLATES.values():  # that know no thinking
+        for thinking in (True, False):
+            talk = chat(template)
+            assert talk.render([user("q")], thinking=thinking) == talk.render([user("q")])
+
+
+@pytest.mark.parametrize("first", [None, True, False])
+@pytest.mark.parametrize("second", [None, True, False])
+def test_thinking_of_a_question_changes_nothing_before_it(first, second):
+    """PROTOCOL section 7, ``fed``: an answer stands where it began; the next question may think otherwise."""
+    talk = chat(THINKS)
+    begun = talk.render([user("q")], thinking=first)
+    answered = Turn(role="assistant", text="x", ids=[70, 71], thinking=first)
+    later = talk.render([user("q"), answered, user("r")], thinking=second)
+    start = [*begun.ids, 70, 71]
+    assert later.ids[: len(start)] == start
+    rest = talk.tokenizer.decode(later.ids[len(start) :])
+    alone = talk.tokenizer.decode(talk.render([user("r")], thinking=second).ids)
+    assert rest.endswith(alone)
+    assert talk.render([user("q"), answered], thinking=second).ids == start, (
+        "one that goes on, goes on as it began"
+    )

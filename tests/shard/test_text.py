@@ -134,3 +134,23 @@ def test_a_long_answer_decodes_a_bounded_window():
     text = "".join(stream.push([token]) for token in ids) + stream.flush()
     assert text == plain_decode(tok, ids)
     assert longest < 64 < len(ids)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@given(data=st.data())
+@settings(deadline=None, max_examples=200)
+def test_a_text_that_goes_on_has_no_seam(kind, data):
+    """PROTOCOL section 7, ``cont: 1``: cut anywhere, also within an emoji, both parts are the one text."""
+    tok = KINDS[kind]()
+    ids = data.draw(st.lists(st.integers(0, len(tok) - 1), max_size=80))
+    cut = data.draw(st.integers(0, len(ids)))
+    whole = TextStream(tok)
+    pieces = [whole.push([token]) for token in ids]
+    before = TextStream(tok)
+    shown = "".join(before.push([token]) for token in ids[:cut])
+    after = TextStream(tok)
+    for token in ids[:cut]:
+        after.push([token])
+    assert [after.push([token]) for token in ids[cut:]] == pieces[cut:]
+    assert shown == "".join(pieces[:cut])
+    assert after.flush() == whole.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from pooled_nb.mesh.messages.base import Count, Flag, Id, Message, Part, Real, Sentence, Text40, message
 
@@ -16,14 +16,21 @@ Rid = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_-]+
 Words = Annotated[str, Meta(max_length=400_000)]
 
 
+Length = Annotated[int, Meta(ge=1, le=2**24)]
+OnOff = bool | Annotated[int, Meta(ge=0, le=1)]
+"""On, off, or absent for neither: unlike a flag, off is said."""
+
+
 class NbParams(Part, frozen=True, kw_only=True):
     """*(nb)* How this one question wants to be answered; absent: the room's style."""
 
-    max_tokens: Annotated[int, Meta(ge=1, le=2**24)] | None = None
+    max_tokens: Length | None = None
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=5)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**20)] | None = None
+    system: Annotated[str, Meta(max_length=MAX_QUESTION)] | None = None
+    thinking: OnOff | None = None
 
 
 @message("ai-ask")
@@ -61,14 +68,18 @@ class Busy(Message, frozen=True, kw_only=True):
 
 @message("ai-genstart")
 class GenStart(Message, frozen=True, kw_only=True):
-    """An answer begins."""
+    """An answer begins; with ``hidden`` nobody says whose, or what was asked.
+
+    *(nb)* ``of``, with ``cont``: `mid` of the answer that goes on.
+    """
 
     mid: Mid
-    name: Text40 = ""
-    text: Words = ""
+    name: Text40 | None = None
+    text: Words | None = None
     asker: Id | None = None
     cont: Flag = False
     hidden: Flag = False
+    of: Mid | None = None
     rid: Rid | None = None
 
 
@@ -102,8 +113,8 @@ class NbStats(Part, frozen=True, kw_only=True):
 class GenDone(Message, frozen=True, kw_only=True):
     """The answer ended. *(nb)* ``reason``: stop, max, ctx, abort, error."""
 
-    stats: Sentence = ""
-    ctx: Used = field(default_factory=Used)
+    stats: Sentence | None = None
+    ctx: Used | None = None
     failed: Any = None
     capped: Flag = False
     hidden: Flag = False
@@ -128,14 +139,22 @@ class Stop(Message, frozen=True, kw_only=True):
 
 @message("ai-cmd")
 class Cmd(Message, frozen=True, kw_only=True):
-    """Continue or regenerate the last answer."""
+    """Continue or regenerate the last answer. *(nb)* ``rid`` and ``nb`` as of a question.
+
+    *(nb)* ``mid`` of the answer that is meant: where it is not the newest any more, nothing happens to it.
+    """
 
     cmd: Annotated[str, Meta(max_length=20)]
+    mid: Mid | None = None
+    rid: Rid | None = None
+    nb: NbParams | None = None
 
 
 @message("ai-regen")
 class Regen(Message, frozen=True, kw_only=True):
-    """The last answer is being made again."""
+    """The last answer is being made again. *(nb)* ``mid``: which one, for who has another as its last."""
+
+    mid: Mid | None = None
 
 
 @message("ai-reset")
@@ -160,13 +179,20 @@ class History(Message, frozen=True, kw_only=True):
     items: Annotated[list[Exchange], Meta(max_length=50)]
 
 
+class NbStyle(Part, frozen=True, kw_only=True):
+    """*(nb)* How long an answer may be, unless a question says otherwise."""
+
+    max_tokens: Length | None = None
+
+
 @message("ai-style")
 class Style(Message, frozen=True, kw_only=True):
     """Style from the next question on."""
 
     persona: Annotated[str, Meta(max_length=200)] | None = None
     sampling: Annotated[str, Meta(max_length=20)] | None = None
-    thinking: Any = None
+    thinking: OnOff | None = None
+    nb: NbStyle | None = None
 
 
 @message("ai-typing")

@@ -127,6 +127,8 @@ class LayersHeld(Message, frozen=True, kw_only=True):
     ranges: dict[Id, Layers] | None = None
     same: Flag = False
     """*(nb)* Exact mode and one ``sig``: the text is the same as one device alone would give."""
+    dtype: Annotated[str, Meta(max_length=20)] | None = None
+    """*(nb)* torch name of what the room computes in."""
 
 
 @message("ai-ready-all")

@@ -1,0 +1,48 @@
+"""What a device's person may do now, where it makes sense: decides only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pooled_nb.room.core import Again, Role, State, Verb
+
+
+def verbs(
+    role: Role,
+    state: State,
+    *,
+    mine: bool = False,
+    changed: bool = False,
+    chat: bool = False,
+    again: Sequence[Again] = (),
+) -> list[Verb]:
+    """What may be done, the most obvious first.
+
+    Parameters
+    ----------
+    mine
+        The running answer is to a question of this device.
+    changed
+        Devices came since the deal that could hold layers.
+    chat
+        There is something that a new chat would clear.
+    again
+        What may be done with the newest answer, by its asker or the host.
+    """
+    if state == "closed":
+        return []
+    host = role == "host"
+    may: list[Verb] = []
+    if host and state == "open":
+        may.append("start")
+    if host and (state == "degraded" or (state == "online" and changed)):
+        may.append("redeal")
+    if state == "answering" and (host or mine):
+        may.append("stop")
+    if state == "online":
+        may += again
+    if host:
+        if chat and state != "loading":
+            may.append("reset")
+        may += ["set", "close"]
+    return [*may, "leave"]

@@ -1,0 +1,59 @@
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from pooled_nb.room.core import Again, Role, State, Verb
+from pooled_nb.room.may import verbs
+
+BOTH: list[Again] = ["continue", "regen"]
+STATES: tuple[State, ...] = get_args(State)
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@pytest.mark.parametrize(
+    ("state", "can"),
+    [
+        ("open", ["start", "set", "close", "leave"]),
+        ("loading", ["set", "close", "leave"]),
+        ("online", ["set", "close", "leave"]),
+        ("answering", ["stop", "set", "close", "leave"]),
+        ("degraded", ["redeal", "set", "close", "leave"]),
+        ("closed", []),
+    ],
+)
+def test_the_host_in_every_state(state: State, can: list[Verb]) -> None:
+    """DESIGN section 7: what is offered is what makes sense now; the most obvious comes first."""
+    assert verbs("host", state) == can
+
+
+def test_the_host_of_a_room_that_was_asked() -> None:
+    """DESIGN section 7: a new deal once devices came, a new chat once there is one, the newest answer."""
+    everything = verbs("host", "online", changed=True, chat=True, again=BOTH)
+    assert everything == ["redeal", "continue", "regen", "reset", "set", "close", "leave"]
+    assert verbs("host", "answering", changed=True, chat=True, again=BOTH, mine=True) == [
+        "stop", "reset", "set", "close", "leave",
+    ]  # fmt: skip
+    assert "reset" in verbs("host", "degraded", chat=True)
+    assert "reset" not in verbs("host", "loading", chat=True)
+
+
+@pytest.mark.parametrize("role", ["worker", "guest"])
+def test_who_is_no_host(role: Role) -> None:
+    """DESIGN section 7: they stop their own answer, go on with their own, and leave."""
+    for state in STATES:
+        leaves = ["leave"] if state != "closed" else []
+        assert verbs(role, state, changed=True, chat=True) == leaves
+        assert verbs(role, state, mine=True) == (["stop"] if state == "answering" else []) + leaves
+        assert verbs(role, state, again=BOTH) == (BOTH if state == "online" else []) + leaves
+
+
+def test_no_verb_comes_twice_and_a_closed_room_has_none() -> None:
+    """DESIGN section 7: a button is there only when pressing it makes sense, and never twice."""
+    switches = (False, True)
+    for role, state, mine, changed, chat in product(ROLES, STATES, switches, switches, switches):
+        can = verbs(role, state, mine=mine, changed=changed, chat=chat, again=BOTH)
+        assert len(can) == len(set(can))
+        assert set(can) <= set(get_args(Verb))
+        assert (can == []) == (state == "closed")
+        assert not {"start", "redeal"} <= set(can)

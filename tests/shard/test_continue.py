@@ -1,0 +1,153 @@
+"""Whole rooms over real shards: an answer that goes on is the longer answer (PROTOCOL section 7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.room.dealer import Settings
+from pooled_nb.room.deviceroom import DeviceRoom
+from pooled_nb.room.hostroom import HostRoom
+from pooled_nb.shard import ModelFacts, protocol
+from pooled_nb.shard.door import Progress
+from pooled_nb.shard.thread import ThreadShard
+from tests.room.rooms import Heard, again, ask, meta_of
+from tests.shard.tinychat import write_model
+from tests.sim.clock import simulate
+from tests.sim.network import SimNetwork
+
+CODE = "4TKG9P"
+WAYS: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 5}, {"style": "creative", "seed": 2}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights over bytes: what it says is full of characters that are cut and never become whole."""
+    return write_model(tmp_path_factory.mktemp("tiny") / "talker", layers=3, initializer_range=0.6)
+
+
+class OneByOne(ThreadShard):
+    """Shards of one process: torch's settings are the process's, so they compute one after the other."""
+
+    lock = threading.Lock()
+
+    def _do(self, job: protocol.AnyJob, report: Progress) -> object:
+        with self.lock:
+            return super()._do(job, report)
+
+
+class Room:
+    """A host and its workers over threads that compute."""
+
+    def __init__(self, host: HostRoom, workers: list[DeviceRoom]) -> None:
+        self.host, self.workers = host, workers
+
+    async def close(self) -> None:
+        for worker in self.workers:
+            await worker.leave()
+        await self.host.leave()
+
+
+async def open_room(model: Path, workers: int, dtype: str) -> Room:
+    shard = OneByOne()
+    facts: ModelFacts = await shard.inspect(str(model))
+    net = SimNetwork()
+    host = HostRoom(
+        settings=Settings(code=CODE, split="memory", ctx=512, exact=True, lends_gb=1.0, dtype=dtype),
+        model=facts,
+        shard=shard,
+        new_shard=OneByOne,
+        network=net,
+        clock=LoopClock(),
+        name="host",
+        meta=_meta(dtype),
+    )
+    await host.open(["sim"])
+    notices: list[str] = []
+    host.on_notice = notices.append
+    room = Room(host, [])
+    for i in range(workers):
+        device = DeviceRoom(
+            code=CODE,
+            network=net,
+            clock=LoopClock(),
+            name=f"worker {i}",
+            meta=_meta(dtype),
+            shard=OneByOne(),
+            new_shard=OneByOne,
+            lends_gb=1.0,
+            folder=str(model),
+        )
+        await device.join(["sim"])
+        room.workers.append(device)
+    await host.start()
+    assert len([d for d in host.status().devices if d.layers]) == workers + 1, notices
+    return room
+
+
+def _meta(dtype: str) -> Any:
+    meta = meta_of(1.0)
+    enc = "bf16" if dtype == "bfloat16" else "f32"
+    nb = msgspec.structs.replace(meta.nb, dtypes=["float32", "bfloat16"], enc=["f32", enc])
+    return msgspec.structs.replace(meta, nb=nb)
+
+
+def joined(*parts: Heard) -> tuple[str, list[int]]:
+    return "".join(p.text for p in parts), [t for p in parts for t in p.done.tokens or []]
+
+
+async def whole_and_parts(room: Room, how: dict[str, Any], lose: Callable[[], Any]) -> list[int]:
+    """Ask for 40 tokens; then for some, and for the rest, cut everywhere that matters."""
+    await ask(room.host, "Hello", max_tokens=5)
+    whole = await ask(room.host, "Why is the sky blue?", max_tokens=40, **how)
+    after = await ask(room.host, "And at night?", max_tokens=6)
+    total = whole.done.stats.tokens
+    cuts = sorted({1, 3, total // 2, total // 2 + 1, total - 1} & set(range(1, total)))
+    for cut in cuts:
+        await room.host.reset()
+        await ask(room.host, "Hello", max_tokens=5)
+        part = await ask(room.host, "Why is the sky blue?", max_tokens=cut, **how)
+        assert part.done.reason == "max"
+        if cut == total // 2:
+            lose()
+        rest = await again(room.host, "continue", max_tokens=40 - cut)
+        assert joined(part, rest) == joined(whole)
+        assert rest.done.reason == whole.done.reason
+        assert joined(await ask(room.host, "And at night?", max_tokens=6)) == joined(after)
+        assert room.host.answering.conversation.exchanges[1].reply == whole.text
+    return cuts
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_answer_that_goes_on_is_the_longer_answer(model: Path, workers: int, dtype: str) -> None:
+    """DESIGN section 5: tokens and text of an exact room are those of one go, bit for bit.
+
+    Greedy and seeded, on one device and over three, with the caches as they were and lost between.
+    """
+
+    async def scenario() -> dict[str, list[Any]]:
+        room = await open_room(model, workers, dtype)
+
+        def lose() -> None:
+            assert room.host.answering.chain is not None
+            room.host.answering.chain.fail("made up")
+
+        seen: dict[str, list[Any]] = {"cuts": [], "texts": []}
+        for how in WAYS:
+            await room.host.reset()
+            seen["cuts"] += await whole_and_parts(room, how, lose)
+            seen["texts"].append(room.host.answering.conversation.exchanges[1].reply)
+        await room.close()
+        return seen
+
+    seen = simulate(scenario)
+    assert max(seen["cuts"]) > 10, "answers are long enough to be cut"
+    assert len(set(seen["texts"])) > 1
+    assert any("\ufffd" in text or not text.isascii() for text in seen["texts"]), "bytes that are cut"
