@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from pooled_nb._version import __version__
 from pooled_nb.errors import PooledError
 
-QUESTION = "What is the water cycle, in one sentence?"
-"""Of the demo: one that its small model answers rightly, and to the end."""
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog="pooled-nb",
-        description="One open language model, split over the devices of a room.",
-        epilog="A room lives as long as its host: Ctrl-C leaves, and the host's leaving closes it.",
-    )
-    top.add_argument("--version", action="version", version=f"pooled-nb {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    device = argparse.ArgumentParser(add_help=False)
-    device.add_argument("--name", help="what others call this device")
-    device.add_argument("--lend", metavar="GB", help="memory to lend, like 6GB")
-    device.add_argument(
-        "--signal",
-        action="append",
-        metavar="SERVER",
-        help="a signaling server; may be repeated, tried in order",
-    )
-    device.add_argument("--folder", help="where the model's files lie")
-    device.add_argument("--ask", metavar="TEXT", help="ask this, print the answer, and leave")
-    device.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens of an answer")
-
-    host = commands.add_parser("host", parents=[device], help="open a room around a model")
-    host.add_argument("model", help="a Hugging Face id, or a folder with safetensors files")
-    host.add_argument(
-        "--devices", type=int, metavar="N", help="start when N devices are here, this one counted"
-    )
-    host.add_argument("--split", choices=["speed", "memory"], default="speed", help="how layers are dealt")
-    host.add_argument("--ctx", type=int, metavar="TOKENS", help="tokens of context")
-    host.add_argument("--code", help="open the room under this code")
-    host.add_argument("--lan", action="store_true", help="open the room to the local network")
-    host.add_argument("--fast", action="store_true", help="faster, without the promise of equal tokens")
-    host.add_argument("--dtype", help="numbers of the model, like bfloat16")
-
-    join = commands.add_parser("join", parents=[device], help="join a room")
-    join.add_argument("code", nargs="?", help="the code or link; asked for, unseen, when absent")
-    join.add_argument("--role", choices=["auto", "worker", "guest"], default="auto", help="what to be")
-
-    demo = commands.add_parser("demo", help="three kernels on this machine share one model and answer")
-    demo.add_argument(
-        "--devices", type=int, default=3, metavar="N", help="kernels, the host counted (default 3)"
-    )
-    demo.add_argument("--model", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="the model")
-    demo.add_argument("--ask", default=QUESTION, metavar="TEXT", help="the question")
-    demo.add_argument("--max-tokens", type=int, default=64, metavar="N", help="the most tokens of the answer")
-    return top
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,9 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0; 1 after an error in words; 130 after Ctrl-C and 141 when nobody reads the output any more, as in a
     shell. (2 is for usage.)
     """
+    _print_anything()
     try:
         try:
-            return _run(parser().parse_args(argv))
+            return _run(sys.argv[1:] if argv is None else list(argv))
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -83,25 +34,59 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(argv: list[str]) -> int:
+    from pooled_nb.terminal import arguments
+
+    if not argv:
+        arguments.parser().print_help()
+        return 0
     try:
+        args = arguments.parse(argv)
         with _asked_to_end():
-            if args.command == "demo":
-                from pooled_nb.demo import run as demo
-
-                return demo(
-                    devices=args.devices, model=args.model, question=args.ask, max_tokens=args.max_tokens
-                )
-            from pooled_nb import terminal
-
-            return terminal.host(args) if args.command == "host" else terminal.join(args)
+            return _command(args)
     except PooledError as error:
-        from pooled_nb.plain import visible
+        from pooled_nb.terminal.screen import aside
 
-        print(f"pooled-nb: {visible(str(error))}", file=sys.stderr)
+        aside(f"pooled-nb: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _command(args: argparse.Namespace) -> int:
+    # Each imports what it needs, and no more: `pooled-nb status` loads neither aiortc nor torch.
+    match args.command:
+        case "demo":
+            from pooled_nb.demo import run as demo
+
+            return demo(devices=args.devices, model=args.model, question=args.ask, max_tokens=args.max_tokens)
+        case "ask":
+            from pooled_nb.terminal.asking import ask
+
+            return ask(args)
+        case "status":
+            from pooled_nb.terminal.rooms_here import status
+
+            return status(args)
+        case "signal":
+            from pooled_nb.terminal.serving import serve
+
+            return serve(args)
+        case "doctor":
+            from pooled_nb.doctor import run as doctor
+
+            return doctor(args)
+        case _:
+            from pooled_nb.terminal import staying
+
+            return staying.host(args) if args.command == "host" else staying.join(args)
+
+
+def _print_anything() -> None:
+    """A letter that a terminal's encoding lacks is drawn as ``?``: no output fails by it."""
+    for stream in (sys.stdout, sys.stderr):
+        if (change := getattr(stream, "reconfigure", None)) is not None:
+            change(errors="replace")
 
 
 def _write_nowhere() -> None:
@@ -124,7 +109,8 @@ def _asked_to_end() -> Iterator[None]:
             asked = True
             raise KeyboardInterrupt
 
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # Windows has no SIGHUP, and tells of a closed console window by SIGBREAK.
+    names = [name for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
     before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
     try:
         yield

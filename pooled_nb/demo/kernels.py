@@ -18,6 +18,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from pooled_nb.errors import RoomError
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 READY_S = 120.0
 """A busy machine may take long to start several Pythons at once."""
 LOOK_S = 0.5
@@ -74,7 +75,9 @@ class Kernel:
             if kind == "stream":
                 text = content["text"]
             elif kind in ("display_data", "update_display_data"):
-                text = content["data"].get("text/plain", "")
+                # Of a panel there is only the text that a saved notebook keeps: nothing of now.
+                data = content["data"]
+                text = "" if WIDGET in data else data.get("text/plain", "")
             else:
                 return
             if show is not None and text:

@@ -18,18 +18,29 @@ from rich.text import Text
 from pooled_nb.demo.kernels import Kernel, kernels
 from pooled_nb.errors import BadOption
 from pooled_nb.plain import visible
+from pooled_nb.room.core import AskOptions
+from pooled_nb.room.questions import check_question
 from pooled_nb.room.sentences import layer_range
 
 STATUS = "__import__('msgspec').to_builtins(__import__('pooled_nb').current().status())"
+LENT = "__import__('pooled_nb').current().status().devices[0].lends_gb"
 ANSWER = "{'text': answer.text, 'tokens': answer.tokens, 'tps': answer.stats.tps, 'reason': answer.reason}"
+
+
+LINE = 300
+"""Characters of what a kernel shows that are shown here."""
+SHARE = 80
+"""Percent of the free memory that the kernels of this one machine lend, all together."""
 
 
 class Screen:
     """Steps as lines; in a terminal also what happens meanwhile, on one line that moves."""
 
     def __init__(self) -> None:
-        self._console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+        self._console = Console(file=sys.stdout)
         self._live = self._console.is_terminal
+        # A file or a pipe has no columns: its lines stay whole.
+        self._console.soft_wrap = not self._live
 
     @contextlib.contextmanager
     def step(self, words: str) -> Iterator[Step]:
@@ -44,7 +55,7 @@ class Screen:
 
     def line(self, text: str = "") -> None:
         """Print one line."""
-        self._console.print(visible(text))
+        self._console.print(Text(visible(text)))
         self._console.file.flush()
 
 
@@ -56,16 +67,22 @@ class Step:
         self._status = status
 
     def show(self, text: str) -> None:
-        """Show the last line of what a kernel shows."""
+        """Show the last line of what a kernel shows, whole: a terminal breaks what is too long for it."""
         lines = text.strip().splitlines()
         if self._status is not None and lines:
-            self._status.update(Text(visible(f"{self._words}: {lines[-1][-80:]}")))
+            self._status.update(Text(visible(f"{self._words}: {shortened(lines[-1])}")))
+
+
+def shortened(line: str, most: int = LINE) -> str:
+    """One line of some rows at most; what is new in an answer that grows is its end."""
+    return line if len(line) <= most else f"…{line[-most:]}"
 
 
 async def tell(*, devices: int, model: str, question: str, max_tokens: int) -> int:
     """Run the room over ``devices`` kernels, then the same question on one, and compare the tokens."""
     if devices < 2:
         raise BadOption(f"A demo with {devices} device shows no split.", "Use --devices 2 or more.")
+    check_question(question, AskOptions(max_tokens=max_tokens))  # before kernels are started for it
     screen = Screen()
     # Each kernel computes with its share of the cores, in both runs: what differs is the split alone.
     cores = os.environ.get("POOLED_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
@@ -86,12 +103,19 @@ async def _room(
     host, *workers = opened
     with screen.step("Loading the extension in each of them"):
         await asyncio.gather(*(kernel.run("%load_ext pooled_nb") for kernel in opened))
+    lend = f"--lend {SHARE // len(opened)}%"
     with screen.step(f"{host.name}: %pooled host {model} --split memory") as step:
-        await host.run(typed(f"%pooled host MODEL --split memory --name {host.name!r}", model), step.show)
+        await host.run(
+            typed(f"%pooled host MODEL --split memory {lend} --name {host.name!r}", model), step.show
+        )
+    for notice in await host.value("__import__('pooled_nb').current().notices"):
+        screen.line(f"  Note: {notice}")
     code = await host.value("__import__('pooled_nb').current().code")
-    with screen.step(f"{', '.join(w.name for w in workers)}: %pooled join {code} --role worker") as step:
-        joins = (w.run(f"%pooled join {code} --role worker --name {w.name!r}", step.show) for w in workers)
-        await asyncio.gather(*joins)
+    # One after the other, each with the host's share: so the chain runs in the order of their names.
+    lend = f"--lend {await host.value(LENT):.6f}GB"
+    for worker in workers:
+        with screen.step(f"{worker.name}: %pooled join {code} --role worker") as step:
+            await worker.run(f"%pooled join {code} --role worker {lend} --name {worker.name!r}", step.show)
     with screen.step(f"{host.name}: %pooled start") as step:
         await host.run("%pooled start", step.show)
     with screen.step(f"{host.name}: %%ask {' '.join(question.split())}") as step:

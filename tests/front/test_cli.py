@@ -16,16 +16,18 @@ from pooled_nb._version import __version__
 from pooled_nb.cli import main
 from pooled_nb.errors import ModelNotFound
 from pooled_nb.room.core import AnswerEvent, AskOptions, Piece
-from pooled_nb.terminal import News
+from pooled_nb.terminal.news import News
 from pooled_nb.threads import mesh
 from tests.front.scripted import Rooms
+
+COMMANDS = ["demo", "host", "join", "ask", "status", "signal", "doctor"]
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for argv, words in (
         (["--version"], __version__),
         (["--help"], "host"),
-        (["host", "--help"], "--devices"),
+        *(([command, "--help"], f"pooled-nb {command}") for command in COMMANDS),
     ):
         with pytest.raises(SystemExit) as ended:
             main(argv)
@@ -34,13 +36,135 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["dance"], ["host"], ["host", "m", "--split", "fair"], ["host", "m", "--ctx", "x"]]
+    "argv", [["dance"], ["host"], ["host", "m", "--split", "fair"], ["host", "m", "--ctx", "x"]]
 )
 def test_wrong_usage_is_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(argv)
     assert ended.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_each_command_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN section 1: the same from a terminal; the help of each command ends with a line to type."""
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        example = capsys.readouterr().out.partition("Example")[2]
+        assert f"pooled-nb {command}" in example
+
+
+def test_alone_it_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n    {command} " in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["hots", "m"], "There is no command 'hots'. Did you mean host?"),
+        (["docter"], "Did you mean doctor?"),
+        (["xyzzyq"], "There is no command 'xyzzyq'.\n"),
+        (["host", "m", "--splt", "memory"], "pooled-nb host has no --splt. Did you mean --split?"),
+        (["ask", "4TK-G9P", "why", "--jsn"], "pooled-nb ask has no --jsn. Did you mean --json?"),
+        (["join", "4TK-G9P", "more"], "'more' is too much."),
+        (["--signal", "ws://x", "host", "m"], "The command comes first, its options after it."),
+        (["host", "m", "--sig", "ws://x"], "pooled-nb host has no --sig. Did you mean --signal?"),
+    ],
+)
+def test_what_is_unknown_is_told_with_what_is_near(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+LINK = "https://example.org/r/4TK-G9P#k=" + "s3cret" * 4
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [LINK],
+        ["join", LINK],
+        ["join", "4TK-G9P", LINK],
+        ["join", f"--link={LINK}"],
+        ["join", "--link", LINK],
+        ["join", "--role", LINK],
+        ["join", "4TK-G9P", "--signal", LINK],
+        ["host", LINK],
+        ["host", "m", "--code", LINK],
+        ["host", "m", "--lend", LINK],
+        ["host", "m", "--split", LINK],
+        ["ask", LINK, "why"],
+        ["ask", "4TK-G9", LINK],
+        ["ask", f"What is behind {LINK} today?"],
+        ["ask", "4TK-G9P#k=" + "s3cret" * 4, "why"],
+        ["ask", "4TK-G9P", "--max", LINK],
+        ["status", LINK],
+        ["signal", "--port", LINK],
+        ["doctor", LINK],
+    ],
+)
+def test_a_link_with_a_secret_is_refused_wherever_it_stands(
+    argv: list[str], rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DESIGN section 7: secrets never stand in argv; no refusal repeats one."""
+    assert main(argv) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    word = "ask" if argv[0] == "ask" else "join"
+    assert shown.err == (
+        "pooled-nb: This link holds a secret. "
+        f"Run pooled-nb {word} without it; it is then asked for unseen.\n"
+    )
+    assert rooms.calls == []
+
+
+def test_a_question_may_look_like_one(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ask", "4TK-G9P", "What", "does", "x?k=5", "mean?"]) == 0
+    assert main(["ask", "4TK-G9P", "Is f(x)&k=1 right, and y#k=2?"]) == 0
+    assert main(["ask", "4TK-G9P", "--max", "9", "--", "--why", "-9"]) == 0
+    assert "--why -9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["--help"], *([command, "--help"] for command in COMMANDS)])
+def test_help_fits_a_narrow_terminal(
+    argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the examples, which are to be copied."""
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        main(argv)
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if len(line) > 60 and not line.startswith("  pooled-nb ")]
+    assert [line for line in lines if line.startswith("  pooled-nb ")] or argv == ["--help"]
+
+
+def test_help_is_there_at_once() -> None:
+    """DESIGN section 2: the front door imports lazily: help and status load neither torch nor aiortc."""
+    look = (
+        "import sys; from pooled_nb.cli import main\n"
+        "assert main([]) == 0 and main(['status', '--json']) == 0\n"
+        "heavy = {'torch', 'aiortc', 'transformers', 'anywidget', 'prompt_toolkit'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_letter_that_the_terminal_lacks_does_not_end_it() -> None:
+    """Works on Windows by construction: a console's code page has neither ``✓`` nor ``–``."""
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    argv = [sys.executable, "-m", "pooled_nb.cli", "status", "4TK-G9É"]
+    done = subprocess.run(argv, capture_output=True, env=env, timeout=60, check=False)
+    assert done.returncode == 1
+    assert b"A room code has only the letters A?Z and digits." in done.stderr
 
 
 def test_ask_prints_the_answer_and_leaves(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,9 +256,30 @@ def test_errors_are_one_sentence_and_status_1(rooms: Rooms, capsys: pytest.Captu
     rooms.fail = None
     assert main(["host", "m", "--devices", "0"]) == 1
     assert "--devices 1" in capsys.readouterr().err
-    assert main(["host", "m", "--ask", " "]) == 1
-    assert "empty" in capsys.readouterr().err
     assert pooled_nb.current() is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["host", "m", "--ask", " "], "The question is empty."),
+        (["join", "4TK-G9P", "--ask", "x" * 9000], "a room takes 8,000"),
+        (["host", "m", "--max-tokens", "0"], "max_tokens is 0."),
+        (["join", "4TK-G9P", "--ask", "why", "--max", "-3"], "max_tokens is -3."),
+        (["ask", "4TK-G9P", "why", "--seed", "-1"], "seed is -1."),
+        (["demo", "--max-tokens", "0"], "max_tokens is 0."),
+        (["demo", "--ask", ""], "The question is empty."),
+        (["demo", "--devices", "1"], "Use --devices 2 or more."),
+    ],
+)
+def test_what_a_room_would_refuse_is_refused_before_one_is_opened(
+    argv: list[str], words: str, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 1
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert shown.out == ""
+    assert rooms.calls == []
 
 
 def test_an_interrupted_answer_is_status_130(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,16 +306,6 @@ def test_an_interrupted_answer_is_status_130(rooms: Rooms, capsys: pytest.Captur
     assert "on and on" in shown.out
     assert "stopped]" in shown.err
     assert pooled_nb.current() is None
-
-
-def test_a_secret_in_the_arguments_is_refused(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
-    """DESIGN section 7: secrets never stand in argv; the refusal does not repeat it."""
-    assert main(["join", "https://example.org/r/4TK-G9P#k=" + "s3cret" * 4]) == 1
-    want = (
-        "pooled-nb: This link holds a secret. Run pooled-nb join without it; it is then asked for unseen.\n"
-    )
-    assert capsys.readouterr().err == want
-    assert rooms.calls == []
 
 
 def test_control_characters_of_others_stay_off_the_terminal(

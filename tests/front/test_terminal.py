@@ -72,6 +72,8 @@ def test_questions_and_commands(terminal: Any) -> None:
     terminal.expect("layers 11–30")
     terminal.send("/dance\r")
     terminal.expect("There is no /dance")
+    terminal.send("/start\r")
+    terminal.expect("The room is online")
     terminal.send("x" * 20 + "\r")
     terminal.expect("1 token")
     terminal.send("/leave\r")
@@ -89,13 +91,59 @@ def test_ctrl_c_stops_an_answer_and_twice_leaves(terminal: Any) -> None:
     terminal.expect("2 tokens")
     terminal.expect(">")
     terminal.sendintr()
-    terminal.expect("once more leaves")
+    terminal.expect("once more closes it for everyone: 1 other device is in it")
     terminal.expect(">")
     terminal.sendintr()
     assert ends(terminal) == 0
 
 
-def test_ctrl_d_leaves(terminal: Any) -> None:
+def test_ctrl_d_on_the_host_says_what_it_does(terminal: Any) -> None:
+    """DESIGN section 1: a room lives as long as its host: one key does not take it from the others."""
     terminal.sendeof()
+    terminal.expect("This device hosts the room. Ctrl-D once more closes it for everyone")
+    terminal.expect(">")
+    terminal.send("/help\r")
+    terminal.expect("/again")
+    terminal.expect(">")
+    terminal.sendeof()  # something else came between: it is said again
+    terminal.expect("Ctrl-D once more")
+    terminal.expect(">")
+    terminal.sendeof()
+    terminal.expect("Closing room 4TK-G9P for everyone")
     assert ends(terminal) == 0
     assert "Traceback" not in plain(terminal.before or "")
+
+
+def test_continue_again_and_new(terminal: Any) -> None:
+    """PROTOCOL section 7: ``ai-cmd`` continue and regen, and a new chat, from a terminal."""
+    terminal.send("/again\r")
+    terminal.expect("There is no answer yet")
+    terminal.expect(">")
+    terminal.send("why so blue?\r")
+    terminal.expect("3 tokens")
+    terminal.expect(">")
+    terminal.send("/again\r")
+    terminal.expect("tokens")
+    terminal.expect(">")
+    terminal.send("/continue\r")
+    terminal.expect("tokens")
+    terminal.expect(">")
+    terminal.send("/new\r")
+    terminal.expect("A new chat begins")
+    terminal.send("quit\r")
+    assert ends(terminal) == 0
+    assert "Traceback" not in plain(terminal.before or "")
+
+
+def test_settings(terminal: Any) -> None:
+    """PROTOCOL section 7: how the room answers, from a terminal; nonsense is one sentence."""
+    terminal.send("/set style creative\r")
+    terminal.expect("style +creative")
+    terminal.expect(">")
+    terminal.send("/set length long\r")
+    terminal.expect("length +2048 tokens")
+    terminal.expect(">")
+    terminal.send("/set persona rude\r")
+    terminal.expect("persona takes plain, kind, expert")
+    terminal.send("exit\r")
+    assert ends(terminal) == 0

@@ -1,0 +1,165 @@
+"""What a typed line means. Decides only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from pooled_nb.errors import BadOption
+from pooled_nb.room.core import ChatSettings, Role
+from pooled_nb.room_commands import THINKING, chosen
+from pooled_nb.terminal.arguments import STYLES, nearest
+
+Do = Literal["status", "stop", "start", "new", "continue", "again", "help", "leave"]
+
+
+class Ask(Struct, frozen=True):
+    """A question."""
+
+    text: str
+
+
+class Order(Struct, frozen=True):
+    """A command that stands alone."""
+
+    what: Do
+
+
+class Set(Struct, frozen=True):
+    """Change how the room answers; nothing to change: show it."""
+
+    changes: dict[str, Any]
+
+
+class Say(Struct, frozen=True):
+    """It makes no sense: the sentence that says so."""
+
+    words: str
+
+
+COMMANDS: Mapping[str, tuple[Do | Literal["set"], bool, str]] = {
+    "/status": ("status", False, "the room: its devices, layers and state"),
+    "/start": ("start", True, "deal the layers over the devices now here"),
+    "/stop": ("stop", False, "end the running answer"),
+    "/continue": ("continue", False, "go on with the last answer"),
+    "/again": ("again", False, "make the last answer anew"),
+    "/new": ("new", True, "begin a new chat"),
+    "/set": ("set", True, "how the room answers: /set style focused; alone it shows the settings"),
+    "/help": ("help", False, "this list"),
+    "/leave": ("leave", False, "leave the room; so do exit, quit and Ctrl-D"),
+}
+"""What it does, whether only the host may, and its line in the help."""
+
+ALIASES = {"/reset": "/new", "/quit": "/leave", "/exit": "/leave", "/close": "/leave", "/?": "/help"}
+KEYS: Mapping[str, tuple[str, str]] = {
+    "style": ("style", ", ".join(STYLES)),
+    "length": ("max_tokens", "short, medium, long, or a number of tokens"),
+    "visibility": ("visibility", "all, host, asker"),
+    "persona": ("persona", "plain, kind, expert"),
+    "thinking": ("thinking", "on, off, auto"),
+    "system": ("system", "a text that stands before the chat; without one there is none"),
+}
+"""Words of ``/set``: the field, and what it takes."""
+
+_COMMAND = re.compile(r"/[a-z?]+")
+
+
+def read(line: str, role: Role | None) -> Ask | Order | Set | Say | None:
+    """What this line means to a device of this role; None: nothing.
+
+    A line that begins with a slash is a command, unless its first word is none by its form (``/usr/bin …``).
+    """
+    text = line.strip()
+    if not text:
+        return None
+    if text.lower() in ("exit", "quit"):
+        return Order("leave")
+    head, _, rest = text.partition(" ")
+    if not _COMMAND.fullmatch(head.lower()):
+        return Ask(text)
+    name = ALIASES.get(head.lower(), head.lower())
+    if name not in COMMANDS:
+        return Say(f"There is no {head}.{nearest(name, [*COMMANDS])} /help lists what there is.")
+    what, host_only, _ = COMMANDS[name]
+    if host_only and role != "host" and not (what == "set" and not rest.strip()):
+        return Say(f"Only the host's device has {head}. /help lists what there is here.")
+    if what == "set":
+        return _set(rest.strip())
+    if rest.strip():
+        return Say(f"{head} stands alone; {rest.strip()[:40]!r} is too much.")
+    return Order(what)
+
+
+def _set(rest: str) -> Set | Say:
+    if not rest:
+        return Set({})
+    key, _, value = rest.partition(" ")
+    if key not in KEYS:
+        return Say(f"There is no setting {key!r}.{nearest(key, [*KEYS])} There are {', '.join(KEYS)}.")
+    field, takes = KEYS[key]
+    value = value.strip()
+    if field == "system":
+        return Set({"system": value})
+    if field == "max_tokens":
+        try:
+            return Set(chosen({"key": field, "value": value}))
+        except BadOption as error:
+            return Say(str(error))
+    if value not in takes.split(", "):
+        return Say(f"{key} takes {takes}.")
+    return Set(chosen({"key": field, "value": value}))
+
+
+def help_lines(role: Role | None) -> list[str]:
+    """What there is for this role."""
+    width = max(map(len, COMMANDS))
+    mine = [(name, words) for name, (_, host, words) in COMMANDS.items() if role == "host" or not host]
+    return [
+        *(f"{name:{width}}  {words}" for name, words in mine),
+        "Anything else is a question. Ctrl-C stops its answer.",
+    ]
+
+
+def settings_lines(settings: ChatSettings, role: Role | None) -> list[str]:
+    """The settings, as ``/set`` takes them on the host; others hear who sets them."""
+    thinking = next(word for word, value in THINKING.items() if value == settings.thinking)
+    values = {
+        "style": settings.style,
+        "length": f"{settings.max_tokens} tokens",
+        "visibility": settings.visibility,
+        "persona": settings.persona,
+        "thinking": thinking,
+        "system": settings.system or "–",
+    }
+    width = max(map(len, KEYS))
+    if role != "host":
+        # What stands before the chat is the host's alone.
+        lines = [f"{key:{width}}  {values[key]}" for key in KEYS if key != "system"]
+        return [*lines, "The host sets them, for everyone."]
+    lines = [f"{key:{width}}  {values[key]}  ({takes})" for key, (_, takes) in KEYS.items()]
+    return [*lines, "They count for everyone, from the next question on: /set style focused"]
+
+
+def goodbye(code: str, role: Role | None, others: int) -> str:
+    """What leaving does, said before it is done."""
+    if role != "host":
+        return f"Leaving room {code}."
+    if not others:
+        return f"Closing room {code}."
+    return f"Closing room {code} for everyone: {_devices(others)} in it."
+
+
+def once_more(key: str, role: Role | None, others: int) -> str:
+    """What pressing the key again will do."""
+    if role != "host":
+        return f"{key} once more leaves."
+    if not others:
+        return f"{key} once more closes the room."
+    return f"This device hosts the room. {key} once more closes it for everyone: {_devices(others)} in it."
+
+
+def _devices(others: int) -> str:
+    return f"{others} other device{'s are' if others != 1 else ' is'}"

@@ -1,0 +1,110 @@
+"""``pooled-nb host`` and ``pooled-nb join``: open a room, show what happens in it, answer, stay."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pooled_nb import api, show
+from pooled_nb.errors import BadOption
+from pooled_nb.terminal.commands import goodbye
+from pooled_nb.terminal.deeds import answer, start
+from pooled_nb.terminal.loading import wait
+from pooled_nb.terminal.news import LOOK_S, News
+from pooled_nb.terminal.screen import aside, say
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pooled_nb.room_view import Room
+
+
+def host(args: argparse.Namespace) -> int:
+    """Open a room, wait for the devices that were asked for, answer, stay."""
+    if args.devices is not None and args.devices < 1:
+        raise BadOption(f"A room of {args.devices} devices is none.", "Use --devices 1 or more.")
+    _check(args)
+    room = api.host(
+        args.model,
+        code=args.code,
+        name=args.name,
+        lend=args.lend,
+        split=args.split,
+        ctx=args.ctx,
+        exact=not args.fast,
+        signal=args.signal,
+        lan=args.lan,
+        folder=args.folder,
+        dtype=args.dtype,
+        wait=False,
+    )
+    with opened(room) as news:
+        say(show.how_to_join(room.status()))
+        if args.devices is not None:
+            start(room, args.devices)
+        return _stay(room, news, args)
+
+
+def join(args: argparse.Namespace) -> int:
+    """Join a room, ask or lend, stay."""
+    _check(args)
+    room = api.join(
+        args.code,
+        role=args.role,
+        name=args.name,
+        lend=args.lend,
+        signal=args.signal,
+        folder=args.folder,
+        wait=False,
+    )
+    with opened(room) as news:
+        return _stay(room, news, args)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What would be refused once the room is there is refused before it is opened."""
+    from pooled_nb.room.core import AskOptions
+    from pooled_nb.room.questions import check_options, check_question
+
+    options = AskOptions() if args.max_tokens is None else AskOptions(max_tokens=args.max_tokens)
+    if args.ask is None:
+        check_options(options)
+    else:
+        check_question(args.ask, options)
+
+
+@contextlib.contextmanager
+def opened(room: Room) -> Iterator[News]:
+    """Open it, and leave it at the end whatever happens."""
+    try:
+        with wait("entering the room") as view:
+            room.result(view=view)
+        yield News(room)
+    finally:
+        room.leave()
+
+
+def _stay(room: Room, news: News, args: argparse.Namespace) -> int:
+    news.tell()
+    if args.ask is not None:
+        answer(room, lambda: room.stream(args.ask, max_tokens=args.max_tokens))
+        return 0
+    try:
+        if sys.stdin is not None and sys.stdin.isatty():
+            from pooled_nb.terminal.converse import converse
+
+            converse(room, news, args.max_tokens)
+        else:
+            while not room.left:
+                news.tell()
+                time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        pass
+    if room.left:
+        news.tell()
+    else:
+        aside(goodbye(room.code, room.role, news.others))
+    return 0
