@@ -23,12 +23,27 @@ if TYPE_CHECKING:
     from pooled_nb.api import current, host, join
     from pooled_nb.room_view import Room
     from pooled_nb.status import Status
+    from pooled_nb.widgets.answer_panel import AnswerPanel
+    from pooled_nb.widgets.room_panel import RoomPanel
 
-__all__ = ["Answer", "PooledError", "Room", "Status", "__version__", "current", "host", "join"]
+__all__ = [
+    "Answer",
+    "AnswerPanel",
+    "PooledError",
+    "Room",
+    "RoomPanel",
+    "Status",
+    "__version__",
+    "current",
+    "host",
+    "join",
+]
 
 _WHERE = {
     "Answer": "pooled_nb.answer",
+    "AnswerPanel": "pooled_nb.widgets.answer_panel",
     "Room": "pooled_nb.room_view",
+    "RoomPanel": "pooled_nb.widgets.room_panel",
     "Status": "pooled_nb.status",
     "current": "pooled_nb.api",
     "host": "pooled_nb.api",

@@ -11,15 +11,20 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 OURS = "pooled-"
 KEPT = 10_000
 """Characters of an unfinished line that are kept at most."""
 
+HEAR_S = 0.025
+"""A wait that is woken by each piece of an answer listens no more often than this."""
+
 log = logging.getLogger("pooled_nb.output")
 _here = threading.local()
 _guarded = False
+_listened = 0.0
 
 
 def in_notebook() -> bool:
@@ -32,6 +37,37 @@ def in_notebook() -> bool:
 def cell() -> int | None:
     """The number of the cell that runs; None where this is no notebook."""
     return sys.modules["IPython"].get_ipython().execution_count if in_notebook() else None
+
+
+class CellRun(NamedTuple):
+    """A run of a cell. ``cell`` names the cell where the frontend does: JupyterLab does, a client may not."""
+
+    cell: str | None
+    run: int | None
+
+    def replaces(self, before: CellRun) -> bool:
+        """Whether the same cell runs again, and so shows nothing any more of what it showed then."""
+        return self.cell is not None and self.cell == before.cell and self.run != before.run
+
+
+def cell_run() -> CellRun:
+    """What runs now, in a notebook."""
+    parent: dict[str, Any] = getattr(sys.modules["IPython"].get_ipython(), "get_parent", dict)()
+    metadata = parent.get("metadata")
+    name = metadata.get("cellId") if isinstance(metadata, dict) else None
+    return CellRun(name if isinstance(name, str) else None, cell())
+
+
+def while_waiting() -> None:
+    """Hear what panels were told: for every wait of a cell, about each 30 ms (DESIGN section 7)."""
+    global _listened
+    if threading.current_thread() is not threading.main_thread() or not in_notebook():
+        return
+    if (now := time.monotonic()) >= _listened + HEAR_S:
+        _listened = now
+        from pooled_nb.widgets import kernel
+
+        kernel.pump()
 
 
 def guard() -> None:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pooled_nb import forks, show
-from pooled_nb._notebook import cell
-from pooled_nb.errors import AnswerFailed, PooledError, RoomClosed
+from pooled_nb import show
+from pooled_nb._notebook import cell, in_notebook, while_waiting
+from pooled_nb.answer_life import STOP_S, AnswerLife
+from pooled_nb.answer_output import follow, show_panel
+from pooled_nb.errors import RoomClosed
 from pooled_nb.job import SLICE_S, Budget
-from pooled_nb.room.core import AnswerEvent, AskOptions, Done, Notice, Piece, Queued, Reason, Started, Stats
 from pooled_nb.threads import mesh
+from pooled_nb.widgets.sources import AnswerFacts, AnswerSource
 
 if TYPE_CHECKING:
     from pooled_nb.progress import Waiting
-    from pooled_nb.room.core import RoomCore
-
-STOP_S = 5.0
-"""A stopped answer ends after the lap in flight; one that takes longer is cut off."""
+    from pooled_nb.room.core import Again
+    from pooled_nb.widgets.answer_panel import AnswerPanel
 
 
-class Answer:
+class Answer(AnswerLife):
     """An answer of the room.
 
     `Room.ask` returns it when it is whole. With ``wait=False``, or from `Room.stream`, it is live:
@@ -42,139 +41,18 @@ class Answer:
         Why it ended: ``stop``, ``max``, ``ctx``, ``abort`` or ``error``; None while it runs.
     place
         Its place in the queue, from 1; 0 when it does not wait.
+    mid
+        Its number among the room's answers; None before it begins.
+    hidden
+        Whether the room shows it elsewhere, and not here (it is known once it is whole).
     notice
         A sentence about it while it runs (a device is waited for, …).
     loading
         Percent and words while the room has to load first; else None.
     """
 
-    def __init__(self, core: RoomCore, question: str, options: AskOptions) -> None:
-        self.question = question
-        self.tokens: list[int] | None = None
-        self.stats = Stats()
-        self.reason: Reason | None = None
-        self.place = 0
-        self.notice = ""
-        self.loading: tuple[int | None, str] | None = None
-        self._core = core
-        self._pieces: list[str] = []
-        self._started = False
-        self._error: Exception | None = None
-        self._changed = threading.Condition()
-        self._wakers: set[Callable[[], None]] = set()
-        self._stopping = False
-        self._over = False
-        self._shown_in: int | None = None
-        self._job = mesh.submit(self._run(options), self._cut)
-        forks.known(self)
-        # However it ends, also before it began: whoever waits hears of it.
-        self._job.on_end(self._settle)
-
-    # On the mesh loop.
-
-    def _report(self, percent: int, words: str) -> None:
-        self.loading = (percent, words)
-
-    async def _run(self, options: AskOptions) -> None:
-        try:
-            if self._core.role == "host" and self._core.status().state == "open":
-                self.loading = (None, "dealing the layers")
-                await self._core.start(self._report)
-            events = self._core.ask(self.question, options)
-            try:
-                async for event in events:
-                    self._take(event)
-            finally:
-                # Closing it early is what takes a question back (see `RoomCore.ask`).
-                if (close := getattr(events, "aclose", None)) is not None:
-                    await close()
-        except asyncio.CancelledError:
-            pass  # by `stop`, or because the room is over: what came so far stays
-
-    def _cut(self) -> None:
-        """Its job never began: it was stopped, or the room was over first."""
-        if not self._stopping:
-            raise RoomClosed("The room was over before this question was asked.", "Host or join another one.")
-
-    def _settle(self) -> None:
-        error = self._job.error()
-        with self._changed:
-            if isinstance(error, Exception):
-                self._error, self.reason = error, "error"
-            self.reason = self.reason or "abort"
-            self.place, self.notice = 0, ""
-            self._over = True
-        self._wake()
-
-    def _take(self, event: AnswerEvent) -> None:
-        with self._changed:
-            match event:
-                case Queued():
-                    self.place, self.loading = event.place, None
-                case Started():
-                    self._started, self.place, self.notice, self.loading = True, 0, "", None
-                case Piece():
-                    self._pieces.append(event.text)
-                    self.notice = ""
-                case Notice():
-                    self.notice = event.text
-                case Done():
-                    self.tokens, self.stats = event.tokens, event.stats
-                    if event.reason == "error":
-                        why = event.why or "The answer could not be finished."
-                        self._error = AnswerFailed(why, "" if event.why else "Ask again.")
-                    self.reason = event.reason
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-            wakers = list(self._wakers)
-        for wake in wakers:
-            with contextlib.suppress(RuntimeError):  # that reader's loop has closed
-                wake()
-
-    async def _stop(self) -> None:
-        # Told over the room, the answer ends with what it took so far; closing it would lose that.
-        if self.reason is not None:
-            return  # it ended meanwhile, and the room's answer by now is another one
-        with contextlib.suppress(PooledError, TimeoutError):
-            await asyncio.wait_for(self._core.stop(), STOP_S)
-            for _ in range(int(STOP_S / SLICE_S)):
-                if self._over:
-                    return
-                await asyncio.sleep(SLICE_S)
-        self._job.cancel()
-
-    def orphan(self) -> None:
-        """See `forks.Orphan`."""
-        self._changed = threading.Condition()
-        self._wakers = set()
-        if not self._over:
-            self._over, self._error, self.reason = True, forks.elsewhere(), "error"
-
-    # From any thread.
-
-    @property
-    def text(self) -> str:
-        """What has come so far."""
-        with self._changed:
-            return "".join(self._pieces)
-
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._over
-
-    def stop(self) -> None:
-        """End it after the lap in flight, or take it back while it waits. Returns at once; text stays."""
-        if self._over or self.reason is not None:
-            return
-        self._stopping = True
-        if not self._started:
-            self._job.cancel()
-            return
-        with contextlib.suppress(PooledError):  # the room ended this very moment
-            mesh.submit(self._stop())
+    _panel: AnswerPanel | None = None
+    _shown_in: int | None = None
 
     def result(
         self,
@@ -207,13 +85,13 @@ class Answer:
         seen = 0
         try:
             while True:
-                pieces, ended = self._since(seen)
+                pieces, ended = self.since(seen)
                 seen += len(pieces)
                 if on_text is not None:
                     for piece in pieces:
                         on_text(piece)
                 if view is not None:
-                    self._show(view, text=on_text is None)
+                    self.show_in(view, text=on_text is None)
                 if ended:
                     break
                 if not budget.left():
@@ -233,21 +111,19 @@ class Answer:
         with self._changed:
             if len(self._pieces) == seen and not self.done():
                 self._changed.wait(seconds)
-
-    def _since(self, seen: int) -> tuple[list[str], bool]:
-        with self._changed:
-            ended = self.done()  # before the pieces: what comes after the end is nothing
-            return self._pieces[seen:], ended
+        while_waiting()
 
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
 
     def __iter__(self) -> Iterator[str]:
+        if not self._over:
+            mesh.refuse()
         seen = 0
         try:
             while True:
-                pieces, ended = self._since(seen)
+                pieces, ended = self.since(seen)
                 seen += len(pieces)
                 yield from pieces
                 if ended:
@@ -265,7 +141,7 @@ class Answer:
         try:
             async with contextlib.aclosing(self._changes()) as changes:
                 async for _ in changes:
-                    pieces, ended = self._since(seen)
+                    pieces, ended = self.since(seen)
                     seen += len(pieces)
                     for piece in pieces:
                         yield piece
@@ -282,16 +158,14 @@ class Answer:
         def wake() -> None:
             loop.call_soon_threadsafe(changed.set)
 
-        with self._changed:
-            self._wakers.add(wake)
+        end = self.watch(wake)
         try:
             while True:
                 yield
                 await changed.wait()
                 changed.clear()
         finally:
-            with self._changed:
-                self._wakers.discard(wake)
+            end()
 
     async def _whole(self) -> Answer:
         try:
@@ -308,6 +182,56 @@ class Answer:
     def __await__(self) -> Generator[Any, None, Answer]:
         return self._whole().__await__()
 
+    # For panels (see `pooled_nb.widgets.sources.AnswerSource`).
+
+    def facts(self) -> AnswerFacts:
+        """What there is beside the text."""
+        over = self._over
+        can: tuple[Literal["stop", "continue", "regen"], ...] = ("stop",)
+        if over:
+            can = self._room.may_again(self) if self._room is not None else ()
+        with self._changed:
+            return AnswerFacts(
+                reason=self.reason if over else None,
+                place=self.place,
+                started=self._started,
+                notice=self.notice,
+                loading=self.loading,
+                line=self.summary() if over else "",
+                error=self.why if over else "",
+                can=can,
+            )
+
+    def again(self, what: Again) -> AnswerSource:
+        """Continue it or make it anew; the live answer that follows, without the text that is continued.
+
+        Raises
+        ------
+        RoomClosed, NotReady
+        """
+        if self._room is None:
+            raise RoomClosed("This answer belongs to no room any more.", "Ask again in a room.")
+        return _Added(self._room.ask_again(what, self))
+
+    def panel(self) -> AnswerPanel:
+        """The panel of this answer, for a notebook: one, shown as often as wanted."""
+        if self._panel is None:
+            panel = self._panel = self.make_panel()
+
+            def show_it() -> None:
+                if not in_notebook():
+                    raise NotImplementedError  # IPython then shows it in the ordinary way
+                show_panel(self, panel)
+
+            panel._ipython_display_ = show_it  # IPython's own hook
+        return self._panel
+
+    def make_panel(self) -> AnswerPanel:
+        """Make another panel of it, which whoever shows it closes."""
+        from pooled_nb.widgets.answer_panel import AnswerPanel
+
+        return AnswerPanel(self, fallback=self._repr_mimebundle_)
+
     # For people.
 
     def __str__(self) -> str:
@@ -323,25 +247,35 @@ class Answer:
 
     def _ipython_display_(self) -> None:
         shown_in, self._shown_in = self._shown_in, None
-        if shown_in is None or shown_in != cell():
+        if shown_in is not None and shown_in == cell():
+            return
+        if self.done() or not in_notebook():
             raise NotImplementedError  # IPython then shows it in the ordinary way
+        follow(self)
 
     def _repr_markdown_(self) -> str:
-        return show.answer_markdown(self.text, self.summary())
+        return show.answer_markdown(self.text, self._line(), self.why)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return show.answer_bundle(self.text, self.summary())
+        return show.answer_bundle(self.text, self._line(), self.why)
 
-    def _show(self, view: Waiting, *, text: bool) -> None:
+    def _line(self) -> str:
+        if self._over:
+            return self.summary()
+        # Who interrupts twice does not wait for its end.
+        return "stopped" if self._stopping else "on its way when this was shown"
+
+    def show_in(self, view: Waiting, *, text: bool = True) -> None:
+        """Show in a view how it stands, its text too unless that goes to the same screen."""
         if self.done():
             return
         if self._pieces and not text:
             # The text goes to the same screen: a bar would wipe it away.
             view.note(self.notice)
             return
-        if self.loading is not None:
-            view.report(*self.loading)
-        else:
+        if (loading := self.loading) is not None:
+            view.report(*loading)
+        elif view.reads:
             waits = f"Waiting for its turn, place {self.place}." if self.place else self.notice
             shown = "\n\n".join(part for part in (self.text, waits) if part)
             view.report(None, shown or "asking")
@@ -349,4 +283,21 @@ class Answer:
 
     def summary(self) -> str:
         """Why it ended and what it took, in one line; empty while it runs."""
-        return show.answer_line(self.reason, self.stats) if self.reason else ""
+        return show.answer_line(self.reason, self.stats, hidden=self.hidden) if self.reason else ""
+
+    @property
+    def why(self) -> str:
+        """Why there is no whole answer, in a sentence; empty where there is one, and while it runs."""
+        return str(self._error) if self._error is not None else ""
+
+
+class _Added:
+    """An answer that follows another on the same panel, which has that one's text already."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.question = answer.question
+        self.since = answer.added
+        self.facts = answer.facts
+        self.watch = answer.watch
+        self.stop = answer.stop
+        self.again = answer.again

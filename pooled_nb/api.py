@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from getpass import getpass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pooled_nb import places
+from pooled_nb._notebook import in_notebook
 from pooled_nb.errors import AlreadyInRoom, BadCode
 from pooled_nb.progress import waiting
 from pooled_nb.room_life import Opening
+from pooled_nb.room_output import settle
 from pooled_nb.room_view import Room
 from pooled_nb.show import line_bundle
+from pooled_nb.typed import Unseen
 
 if TYPE_CHECKING:
     from pooled_nb.room.core import RoomCore
@@ -54,7 +59,7 @@ def host(
     code: str | None = None,
     name: str | None = None,
     lend: str | float | None = None,
-    split: Literal["speed", "memory"] = "speed",
+    split: Literal["speed", "memory", "alone"] | None = None,
     ctx: int | None = None,
     exact: bool = True,
     signal: str | Sequence[str] | None = None,
@@ -82,7 +87,8 @@ def host(
         Memory for the model: GB, or text like ``"6GB"``. None: a share of what is free.
     split
         ``"speed"``: the fastest devices that hold the model, and as few as do. ``"memory"``: every device,
-        by what it lends.
+        by what it lends. ``"alone"``: this device only. None: speed, and alone where a place's rules ask for
+        that (Colab's do), which is then said.
     ctx
         Tokens of context.
     exact
@@ -109,6 +115,9 @@ def host(
     """
     from pooled_nb import room as rooms
 
+    place = places.here(os.environ)
+    dealt = split if split is not None else place.split
+
     def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
         return rooms.host(
             model,
@@ -117,7 +126,7 @@ def host(
             servers=_servers(signal if signal is not None else os.environ.get("POOLED_SIGNAL", ""))
             or ["local"],
             lend=lend,
-            split=split,
+            split=dealt,
             ctx=ctx,
             exact=exact,
             process=process,
@@ -127,13 +136,14 @@ def host(
             progress=report,
         )
 
-    return _enter(opening, "opening a room", quiet=not progress, wait=wait)
+    says = place.host_says if split is None else ""
+    return _enter(opening, "opening a room", says, quiet=not progress, wait=wait)
 
 
 def join(
     code: str | None = None,
     *,
-    role: Literal["auto", "worker", "guest"] = "auto",
+    role: Literal["auto", "worker", "guest"] | None = None,
     name: str | None = None,
     lend: str | float | None = None,
     signal: str | Sequence[str] | None = None,
@@ -150,7 +160,8 @@ def join(
         Six characters, or an invite link. None: the environment's ``POOLED_LINK``, else it is asked
         for without being shown, so that a link's secret never stands in a cell.
     role
-        ``"worker"`` lends memory, ``"guest"`` only asks, ``"auto"`` lends where this device can.
+        ``"worker"`` lends memory, ``"guest"`` only asks, ``"auto"`` lends where this device can. None: auto,
+        and guest where a place's rules ask for that (Colab's do), which is then said.
     name, lend, signal, folder, process, progress, wait
         See `host`.
 
@@ -162,13 +173,14 @@ def join(
 
     _only_one()
     if code is None:
-        code = os.environ.get("POOLED_LINK") or _ask_for_link()
-    where = code
+        code = Unseen(os.environ.get("POOLED_LINK") or _ask_for_link())
+    where, place = code, places.here(os.environ)
+    part = role if role is not None else place.role
 
     def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
         return rooms.join(
             where,
-            role=role,
+            role=part,
             name=name,
             servers=None if signal is None else _servers(signal),
             lend=lend,
@@ -177,10 +189,11 @@ def join(
             progress=report,
         )
 
-    return _enter(opening, "joining the room", quiet=not progress, wait=wait)
+    says = place.join_says if role is None else ""
+    return _enter(opening, "joining the room", says, quiet=not progress, wait=wait)
 
 
-def _enter(opening: Opening, words: str, *, quiet: bool, wait: bool) -> Room:
+def _enter(opening: Opening, words: str, says: str, *, quiet: bool, wait: bool) -> Room:
     global _current, _pid
     with _lock:
         _only_one()
@@ -188,6 +201,8 @@ def _enter(opening: Opening, words: str, *, quiet: bool, wait: bool) -> Room:
             _pid = os.getpid()
             atexit.register(_leave_at_exit, _pid)
         room = _current = Room(opening, quiet=quiet)
+    if says and not quiet:
+        print(says, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
     if wait:
         try:
             with waiting(words, quiet=quiet) as view:
@@ -224,3 +239,4 @@ def _leave_at_exit(pid: int) -> None:
     # A forked child inherits the hook, and must not close its parent's room.
     if os.getpid() == pid and (room := current()) is not None:
         room.leave(timeout=EXIT_S)
+        settle()

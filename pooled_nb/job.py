@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
-from pooled_nb import forks
+from pooled_nb import _notebook, forks
 from pooled_nb.errors import RoomClosed, RoomError
 
 T = TypeVar("T")
@@ -135,6 +135,7 @@ class Job(Generic[T]):
         while not self._ended.wait(min(SLICE_S, budget.left())):
             if not budget.left():
                 return self._ended.is_set()
+            _notebook.while_waiting()
         return True
 
     def cancel(self) -> None:
@@ -178,6 +179,7 @@ class Job(Generic[T]):
             while not self._ended.wait(min(SLICE_S, budget.left())):
                 if not budget.left():
                     break
+                _notebook.while_waiting()
                 if tick is not None:
                     tick()
         except BaseException:

@@ -38,4 +38,5 @@ def print_answer(answer: Answer, view: Waiting, say: Callable[[str], None] = pri
         view.close()
         if answer.text:
             print(flush=True)
-        say(f"[{answer.summary()}]")
+        if line := answer.summary():
+            say(f"[{line}]")

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from pooled_nb._notebook import in_notebook as in_notebook
+from pooled_nb.output import Output
 from pooled_nb.plain import visible
 from pooled_nb.show import line_bundle
 
@@ -31,6 +32,11 @@ class Waiting:
         self._drawn: object = None
         self._due = 0.0
         self._noted = ""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it shows what is reported; a long text is not put together for nothing."""
+        return True
 
     def report(self, percent: int | None, words: str) -> None:
         """Take what the room says; from any thread."""
@@ -72,24 +78,21 @@ class Waiting:
 
 
 class NotebookWaiting(Waiting):
-    """One display of the running cell, updated in place."""
+    """One output of the running cell, updated in place."""
 
-    _handle: Any = None
+    def __init__(self, words: str = "") -> None:
+        super().__init__(words)
+        self.output = Output()
 
     def draw(self, percent: int | None, words: str) -> int:
         """See `Waiting.draw`."""
         bundle = line_bundle(words if percent is None else f"{bar(percent)} {percent:3d} %  {words}")
-        self.finish(bundle)
+        self.output.show(bundle)
         return sum(len(text.encode(errors="replace")) for text in bundle.values())
 
     def finish(self, bundle: dict[str, str]) -> bool:
         """See `Waiting.finish`."""
-        from IPython.display import display
-
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True)
-        else:
-            self._handle.update(bundle, raw=True)
+        self.output.show(bundle)
         return True
 
 

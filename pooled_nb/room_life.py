@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, Self, overload
 import msgspec
 
 from pooled_nb import forks
+from pooled_nb._notebook import cell
 from pooled_nb.errors import RoomClosed
 from pooled_nb.job import Budget, Ended, Job
 from pooled_nb.room import core as seam
@@ -42,18 +43,22 @@ class RoomLife:
         self._status: seam.Status | None = None
         self._left = False
         self._forked = False
+        self._acted_in: int | None = None
+        self._said_in: int | None = None
         self._opens: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._budget: Budget | None = None
         self._lock = threading.Lock()
+        self._watchers: set[Callable[[], None]] = set()
         mesh.hold()
         forks.known(self)
         self._opening = mesh.submit(self._open(opening), self._never_opened)
 
     # On the mesh loop.
 
-    def _report(self, percent: int, words: str) -> None:
+    def _report(self, percent: int | None, words: str) -> None:
         self.progress = (percent, words)
+        self._wake()
 
     async def _open(self, opening: Opening) -> None:
         self._opens = asyncio.current_task()
@@ -74,6 +79,7 @@ class RoomLife:
         if self._look() == "closed" and self._leaving is None:
             with contextlib.suppress(RoomClosed):
                 mesh.submit(self._leave(Budget(LEAVE_S)))
+        self._wake()
 
     def _look(self) -> seam.State:
         assert self._core is not None
@@ -84,7 +90,9 @@ class RoomLife:
         return now.state
 
     def _noticed(self, sentence: str) -> None:
-        self.notices = [*self.notices, sentence][-KEPT_NOTICES:]
+        with self._lock:
+            self.notices = [*self.notices, sentence][-KEPT_NOTICES:]
+        self._wake()
 
     async def _leave(self, budget: Budget) -> None:
         # Whoever comes second waits for the first: the thread must not end under it.
@@ -114,10 +122,35 @@ class RoomLife:
             self._left = True
             if self._status is not None and self._status.state != "closed":
                 over = "This device has left the room."
-                self._status = msgspec.structs.replace(self._status, state="closed", sentence=over)
+                self._status = msgspec.structs.replace(self._status, state="closed", sentence=over, can=[])
+        self._wake()
         mesh.release(self._budget)
 
     # From any thread.
+
+    def _wake(self) -> None:
+        with self._lock:
+            watchers = list(self._watchers)
+        for wake in watchers:
+            try:
+                wake()
+            except Exception:
+                log.warning("a view of the room failed", exc_info=True)
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call this, on any thread, after something has changed; what comes back ends it."""
+        with self._lock:
+            self._watchers.add(wake)
+
+        def end() -> None:
+            with self._lock:
+                self._watchers.discard(wake)
+
+        return end
+
+    def seen(self) -> seam.Status | None:
+        """The room as it was at its last change, without asking it; None while it opens."""
+        return self._status
 
     @property
     def left(self) -> bool:
@@ -155,6 +188,12 @@ class RoomLife:
             self._budget = budget
             self._let_go()
             mesh.join(budget)
+        return self._acted()
+
+    def _acted(self, *, said: bool = False) -> Self:
+        """Return it from a call of the cell that runs, which may have ``said`` already how the room is."""
+        self._acted_in = cell()
+        self._said_in = self._acted_in if said else None
         return self
 
     def _goodbye(self, budget: Budget) -> Job[Self]:
@@ -174,4 +213,5 @@ class RoomLife:
     def orphan(self) -> None:
         """See `forks.Orphan`."""
         self._lock = threading.Lock()
+        self._watchers = set()
         self._left = self._forked = True

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import msgspec
 
-from pooled_nb import forks, show
-from pooled_nb.answer import Answer
-from pooled_nb.errors import PooledError, RoomClosed, RoomError
-from pooled_nb.job import Job
+from pooled_nb import forks, saved, show
+from pooled_nb._notebook import cell, in_notebook, while_waiting
+from pooled_nb.errors import NotReady, PooledError, RoomClosed, RoomError
+from pooled_nb.job import SLICE_S, Job
 from pooled_nb.mesh.codes import shown
+from pooled_nb.output import Output
 from pooled_nb.progress import Waiting, waiting
 from pooled_nb.room import core as seam
-from pooled_nb.room.questions import check_question
-from pooled_nb.room_life import Opening, RoomLife
+from pooled_nb.room_chat import RoomChat
+from pooled_nb.room_commands import chosen
+from pooled_nb.room_output import is_shown, show_panel
 from pooled_nb.status import Status
 from pooled_nb.threads import mesh
+
+if TYPE_CHECKING:
+    from pooled_nb.widgets.room_panel import RoomPanel
 
 LOOK_S = 0.1
 """How often a wait for devices, or for the end, looks up."""
 
+log = logging.getLogger("pooled_nb")
 
-class Room(RoomLife):
+
+class Room(RoomChat):
     """A room that this process hosts or has joined. Made by `pooled_nb.host` and `pooled_nb.join`.
 
     Use it from any thread. ``with`` and ``async with`` leave it at the end.
@@ -42,18 +50,15 @@ class Room(RoomLife):
         How far opening or loading is: percent (None: not known) and a few words.
     """
 
-    def __init__(self, opening: Opening, *, quiet: bool = False) -> None:
-        self.last: Answer | None = None
-        self._quiet = quiet
-        super().__init__(opening)
+    _panel: RoomPanel | None = None
 
     # On the mesh loop.
 
-    async def _start(self, core: seam.RoomCore, devices: int) -> None:
+    async def _start(self, core: seam.RoomCore, devices: int, *, fast: bool = False) -> None:
         while (here := len(core.status().devices)) < devices and core.status().state != "closed":
-            self.progress = (None, f"{here} of {devices} devices are here")
+            self._report(None, f"{here} of {devices} devices are here")
             await asyncio.sleep(LOOK_S)
-        await core.start(self._report)
+        await core.start(self._report, fast=fast)
 
     async def _seen(self) -> None:
         self._look()
@@ -91,23 +96,30 @@ class Room(RoomLife):
     def status(self) -> Status:
         """The room now; after it was left, as it was last."""
         self.result()
-        if not self._left:
-            with contextlib.suppress(RoomClosed):
-                mesh.run(self._seen())
+        self._refresh()
         assert self._status is not None
         return Status(**msgspec.structs.asdict(self._status))
 
+    def _refresh(self) -> None:
+        if not self._left:
+            with contextlib.suppress(RoomClosed):
+                mesh.run(self._seen())
+
     @overload
-    def start(self, *, devices: int | None = None, wait: Literal[True] = True) -> Self: ...
+    def start(
+        self, *, devices: int | None = None, fast: bool = False, wait: Literal[True] = True
+    ) -> Self: ...
     @overload
-    def start(self, *, devices: int | None = None, wait: Literal[False]) -> Job[Self]: ...
-    def start(self, *, devices: int | None = None, wait: bool = True) -> Self | Job[Self]:
+    def start(self, *, devices: int | None = None, fast: bool = False, wait: Literal[False]) -> Job[Self]: ...
+    def start(self, *, devices: int | None = None, fast: bool = False, wait: bool = True) -> Self | Job[Self]:
         """Deal the model's layers over the devices now here, and load them (host only).
 
         Parameters
         ----------
         devices
             Wait until so many are here, this one counted.
+        fast
+            Give up the promise of equal tokens for speed. Counts at the first start only.
         wait
             False: return at once; await what comes back, or call its ``result``.
 
@@ -119,71 +131,30 @@ class Room(RoomLife):
             There is nothing to start now: says why.
         """
         core = self._open_core()
-        self.progress = (None, "dealing the layers")
+        self._report(None, "dealing the layers")
         with waiting(self.progress[1], quiet=self._quiet or not wait) as view:
-            done = self._do(lambda: self._start(core, devices or 1), wait, view)
+            done = self._do(lambda: self._start(core, devices or 1, fast=fast), wait, view)
             if wait:
-                view.finish(show.line_bundle(self.status().sentence))
+                self._acted(said=view.finish(show.line_bundle(self.status().sentence)))
         return done
 
-    def ask(
-        self,
-        text: str,
-        *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        on_text: Callable[[str], None] | None = None,
-        wait: bool = True,
-    ) -> Answer:
-        """Ask the room. On a host that has not started yet, the layers are dealt and loaded first.
+    @overload
+    def redeal(self, *, devices: int | None = None, wait: Literal[True] = True) -> Self: ...
+    @overload
+    def redeal(self, *, devices: int | None = None, wait: Literal[False]) -> Job[Self]: ...
+    def redeal(self, *, devices: int | None = None, wait: bool = True) -> Self | Job[Self]:
+        """Deal the layers anew over the devices now here: some have come, or one is gone (host only).
 
-        An interrupt stops this answer, keeps the room, and is raised; what had come is in `last`.
-
-        Parameters
-        ----------
-        text
-            The question, up to 8,000 characters.
-        max_tokens
-            The most tokens of the answer.
-        temperature, top_k, top_p, seed
-            How tokens are drawn. None: the room's way; temperature 0 is greedy.
-        on_text
-            Called with each piece of text, in the calling thread. Only with ``wait``.
-        wait
-            False: return the live answer at once.
+        Parameters and errors are those of `start`.
 
         Raises
         ------
-        BadQuestion, QueueFull, NotReady, AnswerFailed, RoomClosed
+        NotReady
+            Nothing is dealt yet.
         """
-        options = seam.AskOptions(
-            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-        )
-        options = check_question(text, options)
-        core = self._open_core()
-        if not wait:
-            self.last = Answer(core, text, options)
-            return self.last
-        # Text goes to on_text where there is one, else it grows in the display of the wait.
-        with waiting("asking", quiet=self._quiet or on_text is not None) as view:
-            self.last = answer = Answer(core, text, options)
-            try:
-                answer.result(on_text=on_text, view=view)
-            finally:
-                # What was read stays where it was read, whole or not.
-                if view.finish(answer._repr_mimebundle_()):
-                    answer.shown()
-        return answer
-
-    def stream(self, text: str, **options: Any) -> Answer:
-        """Ask, and iterate over the answer: ``async for piece in room.stream("…")``, or ``for``.
-
-        Takes the options of `ask`. Leaving the loop early stops the answer.
-        """
-        return self.ask(text, **options, wait=False)
+        if self.role == "host" and self.status().state == "open":
+            raise NotReady("Nothing is dealt yet.", "Start the room, or ask.")
+        return self.start(devices=devices, wait=True) if wait else self.start(devices=devices, wait=False)
 
     @overload
     def stop(self, *, wait: Literal[True] = True) -> Self: ...
@@ -208,9 +179,11 @@ class Room(RoomLife):
             while not self._left:
                 view.report(None, self.status().sentence)
                 view.tick()
-                time.sleep(LOOK_S)
-            view.finish(show.line_bundle(self.status().sentence))
-        return self
+                for _ in range(round(LOOK_S / SLICE_S)):
+                    while_waiting()
+                    time.sleep(SLICE_S)
+            said = view.finish(show.line_bundle(self.status().sentence))
+        return self._acted(said=said)
 
     @overload
     def close(self, *, wait: Literal[True] = True) -> Self: ...
@@ -233,22 +206,6 @@ class Room(RoomLife):
         if self._core is None or self._left:
             raise RoomClosed("This room is over.", "Host or join another one.")
         return self._core
-
-    def _do(
-        self, work: Callable[[], Awaitable[None]], wait: bool, view: Waiting | None = None
-    ) -> Self | Job[Self]:
-        job = mesh.submit(self._then(work))
-        return job.result(tick=self._ticker(view)) if wait else job
-
-    def _ticker(self, view: Waiting | None) -> Callable[[], None] | None:
-        if view is None:
-            return None
-
-        def tick() -> None:
-            view.report(*self.progress)
-            view.tick()
-
-        return tick
 
     def __await__(self) -> Generator[Any, None, Room]:
         return self._opened().__await__()
@@ -275,12 +232,85 @@ class Room(RoomLife):
     ) -> None:
         await self.leave(wait=False)
 
+    # For panels (see `pooled_nb.widgets.sources.RoomSource`).
+
+    def command(self, name: str, options: dict[str, object]) -> None:
+        """Do what a button says; returns at once and never raises. What is refused becomes a notice."""
+        try:
+            self._command(name, options)
+        except PooledError as error:
+            self._noticed(str(error))
+        except Exception:
+            log.warning("a panel's command failed", exc_info=True)
+
+    def _command(self, name: str, options: dict[str, object]) -> None:
+        self._open_now()
+        match name:
+            case "start" | "redeal":
+                job: Job[Any] = self.start(wait=False)
+            case "stop":
+                job = self.stop(wait=False)
+            case "reset":
+                job = self.reset(wait=False)
+            case "set":
+                job = self.set(**chosen(options), wait=False)
+            case "continue" | "regen":
+                answer = self.ask_again(name)
+                answer.on_end(lambda: self._noticed(answer.why) if answer.why else None)
+                return
+            case "close" | "leave":
+                job = self.close(wait=False) if name == "close" else self.leave(wait=False)
+            case _:
+                return
+
+        def ended() -> None:
+            if isinstance(error := job.error(), PooledError):
+                self._noticed(str(error))
+
+        job.on_end(ended)
+
+    def _open_now(self) -> None:
+        """Do as `_open_core` does, without waiting for it to open."""
+        if self._core is None and not self._left:
+            raise NotReady("This room is not open yet.", "Try again in a moment.")
+        self._open_core()
+
+    def panel(self) -> RoomPanel:
+        """The panel of this room, for a notebook: one, shown as often as wanted."""
+        if self._panel is None:
+            from pooled_nb.widgets.room_panel import RoomPanel
+
+            self._panel = RoomPanel(self, fallback=self.saved)
+            self._panel._ipython_display_ = self._show_panel  # IPython's own hook
+        return self._panel
+
+    def saved(self) -> dict[str, str]:
+        """What a notebook keeps of the room: what is shown where no panel can be."""
+        status = self._status
+        if status is None:
+            return show.line_bundle(repr(self))
+        return saved.bundle(status) if not self._left else show.status_bundle(status)
+
     # For people.
 
     def __repr__(self) -> str:
         if self._status is None:
             return "<Room, not open>"
         return f"<Room {self.code}, {self.role}, {self._status.state}>"
+
+    def _ipython_display_(self) -> None:
+        acted_in, said_in = self._acted_in, self._said_in
+        self._acted_in = self._said_in = None
+        if acted_in is None or acted_in != cell() or not (self._left or is_shown(self)):
+            self._show_panel()
+        elif said_in is None:
+            # What `start`, `set`, `leave`, … give back: the panel that is there shows the rest.
+            Output().show(show.line_bundle(self._status.sentence if self._status else repr(self)))
+
+    def _show_panel(self) -> None:
+        if self._left or self._core is None or not in_notebook():
+            raise NotImplementedError  # IPython then shows it in the ordinary way
+        show_panel(self)
 
     def _repr_markdown_(self) -> str:
         status = self._shown()

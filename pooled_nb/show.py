@@ -16,17 +16,19 @@ from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
 from pooled_nb.room.sentences import layer_range
+from pooled_nb.settings_text import WHO
 
 if TYPE_CHECKING:
     from pooled_nb.room.core import DeviceLine, Reason, Stats, Status
 
 _ENDED: dict[str, str] = {
     "stop": "",
-    "max": "stopped at max_tokens",
+    "max": "stopped at its length",
     "ctx": "context full",
     "abort": "stopped",
-    "error": "failed",
+    "error": "",
 }
+"""Of an answer that failed, a sentence tells why, and that once."""
 _OUT: dict[str, str] = {
     "unneeded": "not needed",
     "small": "lends too little for a layer",
@@ -35,33 +37,40 @@ _OUT: dict[str, str] = {
 """Why a device holds no layers: the words of PROTOCOL section 6, and as people read it."""
 
 
-def answer_line(reason: Reason | None, stats: Stats) -> str:
-    """One line under an answer: ``57 tokens · 18.2 tokens/s``, and why it ended where that is not plain."""
+def answer_line(reason: Reason | None, stats: Stats, *, hidden: bool = False) -> str:
+    """One line under an answer: ``57 tokens · 18.2 tokens/s``, and why it ended where that is not plain.
+
+    Of a ``hidden`` one the room tells this device no word (PROTOCOL section 7, `ai-visibility`).
+    """
     parts = [f"{stats.tokens} token{'s' if stats.tokens != 1 else ''}"] if stats.tokens else []
     if stats.tps:
         parts.append(f"{stats.tps:.1f} tokens/s")
     if reason and _ENDED[reason]:
         parts.append(_ENDED[reason])
+    if hidden:
+        parts.append("shown on the host's screen only")
     return " · ".join(parts)
 
 
-def answer_markdown(text: str, line: str) -> str:
-    """The answer's Markdown, harmless wherever it is rendered, with its line below."""
-    body = plain.markdown(text)
-    return f"{body}\n\n*{line}*" if line else body
+def answer_markdown(text: str, line: str, why: str = "") -> str:
+    """The answer's Markdown, harmless wherever it is rendered; below it why it is not whole, and its line."""
+    foot = [f"*{plain.literal(why)}*"] if why else []
+    foot += [f"*{line}*"] if line else []
+    return "\n\n".join(part for part in (plain.markdown(text), *foot) if part)
 
 
-def answer_bundle(text: str, line: str) -> dict[str, str]:
+def answer_bundle(text: str, line: str, why: str = "") -> dict[str, str]:
     """An answer for a notebook: what is saved reads well without a kernel."""
     from markdown_it import MarkdownIt  # 20 ms, and only where something is shown
 
-    text = plain.visible(text)
+    text, why = plain.visible(text), plain.visible(why)
     body = MarkdownIt("commonmark", {"html": False}).disable("image").render(text)
-    foot = f"<small>{escape(line)}</small>" if line else ""
+    body += f"<p><em>{escape(why)}</em></p>" if why else ""
+    body += f"<small>{escape(line)}</small>" if line else ""
     return {
-        "text/plain": f"{text}\n\n{line}" if line else text,
-        "text/markdown": answer_markdown(text, line),
-        "text/html": f"{body}{foot}",
+        "text/plain": "\n\n".join(part for part in (text, why, line) if part),
+        "text/markdown": answer_markdown(text, line, why),
+        "text/html": body,
     }
 
 
@@ -108,6 +117,11 @@ def _facts(status: Status) -> str:
     return " · ".join(parts)
 
 
+def _chat(status: Status) -> str:
+    """What is common, and who sees it."""
+    return WHO.get(status.settings.visibility, "") if status.model and status.state != "closed" else ""
+
+
 def how_to_join(status: Status) -> str:
     """The exact lines to type elsewhere."""
     code, server = shown(status.code), status.signaling
@@ -136,6 +150,10 @@ def _invites(status: Status) -> str:
     return how_to_join(status) if hosts and status.state == "open" else ""
 
 
+def _more(status: Status) -> list[str]:
+    return [text for text in (_invites(status), _facts(status), _chat(status)) if text]
+
+
 def status_text(status: Status) -> str:
     """The room for a terminal."""
     from rich.cells import cell_len  # as wide as a terminal draws it
@@ -148,16 +166,14 @@ def status_text(status: Status) -> str:
         ).rstrip()
         for row in rows
     ]
-    lines = [f"{_title(status)}: {status.sentence}", _invites(status), _facts(status), *table]
+    lines = [f"{_title(status)}: {status.sentence}", *_more(status), *table]
     return plain.visible("\n".join(line for line in lines if line))
 
 
 def status_markdown(status: Status) -> str:
     """The room as a Markdown table."""
     lines = [f"**{_title(status)}** · {plain.literal(status.sentence)}"]
-    lines += [
-        line for text in (_invites(status), _facts(status)) if text for line in ("", plain.literal(text))
-    ]
+    lines += [line for text in _more(status) for line in ("", plain.literal(text))]
     if status.devices:
         lines += ["", "| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
         lines += ["| " + " | ".join(map(plain.literal, _cells(device))) + " |" for device in status.devices]
@@ -178,7 +194,7 @@ def status_html(status: Status) -> str:
     rows = "".join(row("td", cells(device)) for device in status.devices)
     head = row("th", _HEAD)
     table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>" if status.devices else ""
-    more = "".join(f"<br>{_text(text)}" for text in (_invites(status), _facts(status)) if text)
+    more = "".join(f"<br>{_text(text)}" for text in _more(status))
     return f"<div><strong>{_text(_title(status))}</strong> · {_text(status.sentence)}{more}{table}</div>"
 
 

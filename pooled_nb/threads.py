@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pooled_nb import _notebook, forks
 from pooled_nb.errors import RoomClosed
 from pooled_nb.job import END_S, Budget, Job, refuse_on
+from pooled_nb.mesh.loop import new_loop
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class _Life:
     """The thread from its start to its end."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()
         self.loop.set_exception_handler(_to_log)
         self.loop.set_default_executor(
             concurrent.futures.ThreadPoolExecutor(thread_name_prefix=f"{_notebook.OURS}work")

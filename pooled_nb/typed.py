@@ -11,6 +11,15 @@ from pooled_nb.errors import BadCode
 _SECRET = re.compile(r"[#&?]k=", re.IGNORECASE)
 
 
+class Unseen(str):
+    """A link that was asked for unseen, or came from the environment: a traceback does not show it either."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<not shown>"
+
+
 def words(line: str) -> list[str]:
     """The words of a line, as a shell reads them: quotes group, and a word that begins with ``#`` ends it.
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 import pooled_nb
 import pooled_nb.room
@@ -20,3 +22,15 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rooms]:
     if (room := pooled_nb.current()) is not None:
         room.leave()
     assert not mesh.running
+
+
+@pytest.fixture
+def shell(rooms: Rooms) -> Iterator[InteractiveShell]:
+    """An IPython without a frontend, with the magics loaded over the scripted rooms."""
+    InteractiveShell.clear_instance()
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = InteractiveShell.instance(config=config)
+    shell.run_line_magic("load_ext", "pooled_nb")
+    yield shell
+    InteractiveShell.clear_instance()

@@ -7,13 +7,16 @@ touches are the real ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 from pooled_nb.errors import NotReady, PooledError
 from pooled_nb.room.core import (
+    Again,
     AnswerEvent,
     AskOptions,
+    ChatSettings,
     DeviceLine,
     Done,
     Notice,
@@ -24,6 +27,7 @@ from pooled_nb.room.core import (
     State,
     Stats,
     Status,
+    Verb,
 )
 
 
@@ -44,6 +48,11 @@ class ScriptedCore:
         self.refuse: PooledError | None = None
         self.stopped = asyncio.Event()
         self.name = "laptop"
+        self.settings = ChatSettings()
+        self.cut = 10
+        self.mid = 0
+        self.asked = ""
+        self.busy = False
 
     def _set(self, state: State) -> None:
         self.state = state
@@ -57,7 +66,7 @@ class ScriptedCore:
             role=self.role,
             kind="cpu",
             lends_gb=2.0,
-            layers=(0, 10),
+            layers=(0, self.cut),
             held_gb=0.1,
             me=True,
         )
@@ -67,7 +76,7 @@ class ScriptedCore:
             role="worker",
             kind="cpu",
             lends_gb=2.0,
-            layers=(10, 30),
+            layers=(self.cut, 30),
             rtt_ms=1.2,
         )
         return Status(
@@ -79,11 +88,26 @@ class ScriptedCore:
             layers=30,
             ctx=2048,
             devices=[me, other],
+            mine=self.busy,
+            can=self._can(),
+            newest=self.mid if self.asked else 0,
+            settings=self.settings,
         )
 
-    async def start(self, progress: Callable[[int, str], None] | None = None) -> None:
-        self.log.append("start")
-        if self.state != "open":
+    def _can(self) -> list[Verb]:
+        if self.state == "closed":
+            return []
+        host: list[Verb] = ["set", "close", "redeal" if self.dealt else "start"]
+        last: list[Verb] = ["stop"] if self.busy else ["continue", "regen"] if self.asked else []
+        return [*last, *(host if self.role == "host" else []), "leave"]
+
+    @property
+    def dealt(self) -> bool:
+        return self.state in ("online", "answering")
+
+    async def start(self, progress: Callable[[int, str], None] | None = None, *, fast: bool = False) -> None:
+        self.log.append("start fast" if fast else "start")
+        if self.state not in ("open", "online"):
             raise NotReady("The room is not open.", "Wait.")
         self._set("loading")
         for percent in (0, 50, 100):
@@ -92,8 +116,30 @@ class ScriptedCore:
             await asyncio.sleep(self.gap_s)
         self._set("online")
 
+    async def again(self, what: Again, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        self.log.append((what, options))
+        if not self.asked:
+            raise NotReady("There is no answer yet.", "Ask first.")
+        words = self.asked if what == "regen" else f"and {self.asked}"
+        async with contextlib.aclosing(self._answer(words)) as events:
+            async for event in events:
+                yield event
+
+    async def configure(self, settings: ChatSettings) -> None:
+        self.log.append(("configure", settings))
+        if self.role != "host":
+            raise NotReady("Only the host sets how the room answers.", "Ask its person.")
+        self.settings = settings
+        self._set(self.state)
+
     async def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         self.log.append(("ask", text, options))
+        self.asked = self.asked if self.refuse is not None else text
+        async with contextlib.aclosing(self._answer(text)) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(self, text: str) -> AsyncGenerator[AnswerEvent, None]:
         self.stopped.clear()
         if self.refuse is not None:
             raise self.refuse
@@ -101,7 +147,9 @@ class ScriptedCore:
         try:
             for event in self.before:
                 yield event
-            yield Started(mid=1)
+            self.mid += 1
+            self.busy = True
+            yield Started(mid=self.mid)
             words = text.split()
             sent = 0
             reason = "stop"
@@ -116,6 +164,9 @@ class ScriptedCore:
             yield self.done or Done(reason=reason, stats=stats, tokens=list(range(sent)))  # type: ignore[arg-type]
             over = True
         finally:
+            self.busy = False
+            if self.on_change is not None:
+                self.on_change()
             if not over:
                 self.log.append("closed early")
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import _thread
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 import pooled_nb
 from pooled_nb.answer import Answer
-from pooled_nb.errors import PooledError, RoomNotFound
-from pooled_nb.room.core import AnswerEvent, AskOptions, Piece
+from pooled_nb.errors import PooledError, QueueFull, RoomNotFound
+from pooled_nb.room.core import AnswerEvent, AskOptions, ChatSettings, Done, Piece, Stats
 from tests.front.scripted import Rooms
-
-
-@pytest.fixture
-def shell(rooms: Rooms) -> Iterator[InteractiveShell]:
-    InteractiveShell.clear_instance()
-    config = Config()
-    config.HistoryManager.enabled = False
-    shell = InteractiveShell.instance(config=config)
-    shell.run_line_magic("load_ext", "pooled_nb")
-    yield shell
-    InteractiveShell.clear_instance()
 
 
 def fails(shell: InteractiveShell, cell: str) -> str:
@@ -141,7 +129,7 @@ def test_an_interrupt_shows_what_was_there(
     shown = capsys.readouterr()
     assert "on and on" in shown.out
     assert "stopped]" in shown.out
-    assert (shown.out + shown.err).splitlines()[-1] == "Stopped."
+    assert (shown.out + shown.err).split("stopped]")[1].strip() == ""  # said once
     assert "Traceback" not in shown.out + shown.err
     assert shell.user_ns["a"].reason == "abort"
     assert pooled_nb.current() is not None
@@ -257,15 +245,137 @@ def test_completion(shell: InteractiveShell, rooms: Rooms) -> None:
     assert "--role" in tab("%pooled join x --")
 
 
+def test_the_chat_in_a_terminal(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DESIGN section 1: set, continue, regenerate, in the background, redeal; and `%pooled` alone."""
+    works(shell, "%pooled")
+    assert capsys.readouterr().out.startswith("This kernel is in no room. Open one with %pooled host MODEL")
+    works(shell, "%pooled host m -o room")
+    works(shell, "%pooled set --style focused --length short --thinking off --system 'Be kind.'")
+    out = capsys.readouterr().out
+    assert "short, 128 tokens" in out
+    assert "They count for everyone" in out
+    want = ChatSettings(style="focused", max_tokens=128, thinking=False, system="Be kind.")
+    assert rooms.core.settings == want
+    works(shell, "%pooled set --length 77 --visibility asker --persona expert --thinking auto --system ''")
+    assert rooms.core.settings == ChatSettings(
+        style="focused", max_tokens=77, visibility="asker", persona="expert"
+    )
+    works(shell, "%pooled set")
+    assert "the host and whoever asked" in capsys.readouterr().out
+    works(shell, "%%ask --creative --thinking on --fast --system 'A pirate.'\none two")
+    asked = rooms.core.log[-1][2]
+    assert (asked.style, asked.thinking, asked.fast, asked.system) == ("creative", True, True, "A pirate.")
+    works(shell, "%pooled continue --max 5 -o more")
+    assert shell.user_ns["more"].text == "one two and one two "
+    works(shell, "%pooled regenerate")
+    works(shell, "%%ask --background -o later\nthree")
+    assert "later keeps the answer" in capsys.readouterr().out
+    assert shell.user_ns["later"].result(30).text == "three "
+    works(shell, "%pooled redeal")
+    works(shell, "%pooled")
+    assert "Room 4TK-G9P" in capsys.readouterr().out
+    works(shell, "%pooled close")
+    assert "Closed room 4TK-G9P." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cell", ["%pooled join ABC234", "%pooled host other"])
+def test_one_room_at_a_time(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str], cell: str
+) -> None:
+    """Bad input: `join` twice gets one sentence, and the room that is there stays."""
+    works(shell, "%pooled join 4TK-G9P")
+    capsys.readouterr()
+    fails(shell, cell)
+    shown = capsys.readouterr()
+    want = "This process already is in room 4TK-G9P. Leave it first: room.leave(), or %pooled leave."
+    assert (shown.out + shown.err).strip() == want
+    assert len(rooms.calls) == 1
+    works(shell, "%%ask\nstill here")
+
+
+def test_a_failed_answer_says_why_once(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Errors: what came stays, one sentence says why there is no more, and says it once."""
+    works(shell, "%pooled host m")
+    rooms.core.done = Done(reason="error", stats=Stats(tokens=3), why="A device left.")
+    capsys.readouterr()
+    fails(shell, "%%ask\nthat was it")
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert text.index("that was it") < text.index("[3 tokens]") < text.index("A device left.")
+    assert text.count("A device left.") == 1
+    assert "failed" not in text
+
+
+def test_a_guest_sets_nothing(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PROTOCOL section 7: the host sets how the room answers; others see it, without the system text."""
+    works(shell, "%pooled join 4TK-G9P --role guest")
+    assert "Only the host" in fails(shell, "%pooled set --style greedy")
+    capsys.readouterr()
+    works(shell, "%pooled set")
+    out = capsys.readouterr().out
+    assert "The host sets them." in out
+    assert "system" not in out
+
+
 def test_help(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
     """DESIGN section 7: %pooled? and %pooled --help both help."""
-    for cell in ("%pooled", "%pooled help", "%pooled --help", "%pooled host --help"):
+    for cell in ("%pooled help", "%pooled --help", "%pooled -h"):
         works(shell, cell)
-        assert "%pooled join CODE" in capsys.readouterr().out
-    works(shell, "%ask --help")
-    assert "--temperature" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "%pooled join CODE" in out
+        assert "The chat is common to the room" in out
+        table = [line for line in out.splitlines() if line.startswith("%pooled ")]
+        assert len({len(line) - len(line.split("  ", 1)[1].lstrip()) for line in table}) == 1  # one column
+    for cell in ("%pooled host --help", "%pooled help host", "%pooled host m --help"):
+        works(shell, cell)
+        out = capsys.readouterr().out
+        assert "--split SPLIT" in out
+        assert "Example: %pooled host" in out
+        assert "--role" not in out
+    for cell in ("%ask --help", "%%ask --help\n", "%%ask?", "%ask?"):
+        works(shell, cell)
+        out = capsys.readouterr().out
+        assert "--temperature" in out
+        assert "--background" in out
     works(shell, "%pooled?")
     assert "--lend" in capsys.readouterr().out
+    for cell in ("%pooled host?", "%pooled host??", "x = 1\nif x:\n    %pooled host ?"):
+        works(shell, cell)
+        assert capsys.readouterr().out.startswith("%pooled host MODEL")
+
+
+def test_a_question_mark_asks(shell: InteractiveShell, rooms: Rooms) -> None:
+    """DESIGN section 7: IPython's own help does not take the question away; text in a string stays text."""
+    works(shell, "%pooled host m")
+    question = "ask -o a Why is it blue?"
+    for cell in (f"%{question}", f"%%{question}", f"if True:\n    %{question}"):
+        shell.user_ns.pop("a", None)
+        works(shell, cell)
+        assert shell.user_ns["a"].question == "Why is it blue?"
+    works(shell, "%ask -o a Why isn't it blue?")
+    assert shell.user_ns["a"].question == "Why isn't it blue?"
+    asked = len(rooms.core.log)
+    works(shell, 'text = """\n%ask why?\n%pooled host?\n"""')
+    assert shell.user_ns["text"] == "\n%ask why?\n%pooled host?\n"
+    assert len(rooms.core.log) == asked
+
+
+def test_a_question_that_is_refused_leaves_one_sentence(
+    shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Errors: what never began has taken nothing, and no line says what it took."""
+    works(shell, "%pooled host m")
+    rooms.core.refuse = QueueFull("Too many questions wait.", "Ask again in a moment.")
+    capsys.readouterr()
+    fails(shell, "%%ask\nwhy")
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).strip() == "Too many questions wait. Ask again in a moment."
 
 
 def test_unload(shell: InteractiveShell, rooms: Rooms) -> None:
@@ -276,5 +386,7 @@ def test_unload(shell: InteractiveShell, rooms: Rooms) -> None:
     assert "ask" not in shell.magics_manager.magics["cell"]
     assert shell.run_cell("%pooled status").error_in_exec is not None
     assert pooled_nb.current() is not None
+    before = len(shell.input_transformer_manager.token_transformers)
     shell.run_line_magic("load_ext", "pooled_nb")
     works(shell, "%pooled status")
+    assert len(shell.input_transformer_manager.token_transformers) == before + 1

@@ -278,7 +278,7 @@ def test_errors_of_the_room_reach_the_asker(rooms: Rooms) -> None:
     assert room.last is not None
     assert room.last.text == "some words "
 
-    async def too_big(progress: object = None) -> None:
+    async def too_big(progress: object = None, *, fast: bool = False) -> None:
         raise ModelTooBig("Short by 2 GB for m.", "laptop could give 3.")
 
     rooms.core.state, rooms.core.start = "open", too_big  # type: ignore[method-assign, assignment]

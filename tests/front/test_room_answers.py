@@ -14,6 +14,7 @@ import pytest
 import pooled_nb
 from pooled_nb.answer import Answer
 from pooled_nb.errors import PooledError
+from pooled_nb.output import Output
 from pooled_nb.progress import NotebookWaiting, PlainWaiting, TerminalWaiting
 from pooled_nb.threads import mesh
 from tests.front.scripted import Rooms
@@ -109,15 +110,10 @@ def test_a_growing_text_is_not_sent_ever_faster(monkeypatch: pytest.MonkeyPatch)
     now = 0.0
     sent: list[tuple[float, str, int]] = []
 
-    class Display:
-        def update(self, bundle: dict[str, str], raw: bool) -> None:
-            sent.append((now, bundle["text/plain"], sum(len(text.encode()) for text in bundle.values())))
+    def show(self: Output, bundle: dict[str, str]) -> None:
+        sent.append((now, bundle["text/plain"], sum(len(text.encode()) for text in bundle.values())))
 
-    def display(bundle: dict[str, str], **_: Any) -> Display:
-        Display().update(bundle, True)
-        return Display()
-
-    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr(Output, "show", show)
     monkeypatch.setattr("pooled_nb.progress.time", SimpleNamespace(monotonic=lambda: now))
     view = NotebookWaiting("asking")
     text = ""

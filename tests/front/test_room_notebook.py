@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pooled_nb.demo.kernels import Kernel, kernels
+from pooled_nb.demo.kernels import Kernel
+from tests.front.notebook import Page, saved, scripted_kernel
 
-SCRIPTED = """
-import pooled_nb, pooled_nb.room
-from tests.front.scripted import Rooms
-rooms = Rooms()
-pooled_nb.room.host, pooled_nb.room.join = rooms.host, rooms.join
-"""
 NOISY = """
 import asyncio, logging, sys, threading, warnings
 from pooled_nb.threads import mesh
@@ -46,24 +40,13 @@ async def noisy():
 
 @pytest.fixture
 async def kernel(tmp_path: Path) -> AsyncIterator[Kernel]:
-    env = {"PYTHONPATH": os.getcwd(), "POOLED_RUNTIME_DIR": str(tmp_path / "rooms")}
-    async with kernels(["one"], tmp_path, env) as [one]:
-        await one.run(SCRIPTED)
+    async with scripted_kernel(tmp_path) as one:
         yield one
 
 
 async def outputs(kernel: Kernel, code: str) -> list[dict[str, Any]]:
-    """What a notebook keeps of a cell: an update takes the place of the display it updates."""
-    kept: dict[str, dict[str, Any]] = {}
-
-    def hook(message: dict[str, Any]) -> None:
-        content = message["content"]
-        if message["msg_type"] not in ("status", "execute_input"):
-            name = content.get("transient", {}).get("display_id") or str(len(kept))
-            kept[name] = {"kind": message["msg_type"], **content}
-
-    await kernel._client.execute_interactive(code, allow_stdin=False, output_hook=hook)
-    return list(kept.values())
+    """What a notebook keeps of a cell."""
+    return saved(await Page(kernel).run(code))
 
 
 async def test_an_answer_that_was_read_stays_and_is_shown_once(kernel: Kernel) -> None:

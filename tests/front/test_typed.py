@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pooled_nb.errors import BadCode
-from pooled_nb.typed import refuse_secret, words
+from pooled_nb.typed import Unseen, refuse_secret, words
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,10 @@ def test_a_secret_is_refused_and_not_repeated(mark: str) -> None:
     with pytest.raises(BadCode, match="holds a secret") as refused:
         refuse_secret(f"https://example.org/r/4TK-G9P{mark}k=abcdefghij", "join")
     assert "abcdefghij" not in str(refused.value)
+
+
+def test_a_link_that_was_asked_for_is_shown_nowhere() -> None:
+    """DESIGN section 7: secrets reach no exception, nor a traceback that shows what each variable held."""
+    link = Unseen("https://example.org/r/4TK-G9P#k=abcdefghij")
+    assert "abcdefghij" not in repr([link]) + f"{link!r}"
+    assert link.endswith("abcdefghij")  # it still is the link

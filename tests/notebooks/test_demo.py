@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pooled_nb.demo.kernels import kernels
-from pooled_nb.demo.story import Screen, typed
+from pooled_nb.demo.story import Screen, shortened, typed
 from pooled_nb.errors import RoomError
 
 
@@ -50,3 +50,38 @@ def test_a_question_is_no_markup(capsys: pytest.CaptureFixture[str], monkeypatch
     with screen.step("kernel 1: %%ask what is [/b] and [red]?") as step:
         step.show("so [/i]\n")
     assert "what is [/b] and [red]?" in capsys.readouterr().out
+
+
+def test_what_moves_is_not_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is longer than the terminal is wide goes on below."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    words = " ".join(f"word{n}" for n in range(30))
+    with Screen().step("kernel 1: %pooled host org/model --split memory") as step:
+        step.show(f"first\n{words}\n")
+        step._status._live.refresh()
+    shown = capsys.readouterr().out
+    assert all(f"word{n}" in shown for n in range(30))
+
+
+def test_lines_are_text_broken_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal would break them inside of words; a pipe gets them whole. No letters become pictures."""
+    words = "[red] :smile: 20 " + " ".join(f"word{n}" for n in range(30))
+    monkeypatch.setenv("COLUMNS", "40")
+    Screen().line(words)
+    assert capsys.readouterr().out == f"{words}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    Screen().line(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(line.strip() for line in lines) == words
+    assert len(lines) > 4
+
+
+def test_a_long_line_keeps_its_end() -> None:
+    """An answer that grows: what is new is at its end."""
+    assert shortened("short") == "short"
+    assert shortened("x" * 500 + "end", most=10) == "…xxxxxxxend"

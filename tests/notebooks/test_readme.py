@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pooled_nb import cli
 from pooled_nb.demo.kernels import Kernel
-from tests.notebooks.test_kernel import kernel, outputs
+from pooled_nb.terminal import arguments
+from tests.front.notebook import outputs
+from tests.notebooks.test_kernel import kernel
 
 __all__ = ["kernel"]  # the fixture
 
@@ -40,7 +41,7 @@ async def test_the_cells_work_as_pasted(kernel: Kernel) -> None:
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("pooled-nb ")])
 def test_the_commands_are_understood(command: str) -> None:
     """DESIGN section 1: the same from a terminal."""
-    args = cli.parser().parse_args(shlex.split(command, comments=True)[1:])
+    args = arguments.parse(shlex.split(command, comments=True)[1:])
     assert args.command in ("host", "join")
 
 

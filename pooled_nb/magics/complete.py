@@ -1,0 +1,146 @@
+"""Tab after ``%pooled`` and ``%%ask``: verbs, options and their values, models and rooms that are here.
+
+Quick and bounded: a few folders are listed, nothing is opened, no network is asked and no torch imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from IPython.core.completer import SimpleCompletion, context_matcher
+
+from pooled_nb.magics.verbs import ASK, VERBS, Option
+
+MOST = 200
+"""Names that are looked at in one folder, and offered at once."""
+
+
+COMMANDS = ("%pooled ", "%%ask ", "%ask ")
+
+
+@context_matcher(identifier="pooled_nb")
+def complete(context: Any) -> dict[str, Any]:
+    """Be a matcher of IPython's completer (its API version 2): where it knows, nothing else is offered."""
+    line = context.text_until_cursor.lstrip()
+    found: list[str] = []
+    if line.startswith(COMMANDS) and (not line.startswith("%%") or context.cursor_line == 0):
+        with contextlib.suppress(Exception):  # whatever is wrong with a folder: tab offers less
+            found = [name for name in candidates(line, context.token) if name.startswith(context.token)]
+    return {
+        "completions": [SimpleCompletion(text=name, type="magic") for name in found],
+        "suppress": bool(found),
+        "ordered": True,
+    }
+
+
+def candidates(line: str, symbol: str) -> list[str]:
+    """What may stand at the end of a line, of which ``symbol`` is there already."""
+    typed = line.split()
+    fresh = not line[-1:].strip()
+    command, before = typed[0], typed[1:] if fresh else typed[1:-1]
+    word = "" if fresh else typed[-1]
+    if len(typed) == 1 and not fresh:
+        return []
+    if command != "%pooled":
+        return _options(ASK, before, word) if all(_is_head(before)) else []
+    if not before:
+        return [name for name in VERBS if name.startswith(word)]
+    verb = VERBS.get(before[0])
+    if verb is None:
+        return []
+    if before[0] == "help":
+        return list(VERBS)
+    options = _options(verb.options, before[1:], word)
+    if options and (symbol.startswith("-") or _wants_value(verb.options, before)):
+        return options
+    if verb.target and not list(_targets(before[1:], verb.options)):
+        return [*(_models(word) if before[0] == "host" else _codes()), *options]
+    return options
+
+
+def _options(options: Iterable[Option], before: list[str], word: str) -> list[str]:
+    """Values of the option that was typed last, else the options that were not."""
+    known = {name: option for option in options for name in option.names}
+    name, equals, _ = word.partition("=")
+    if equals and name in known:
+        return [*known[name].choices, *known[name].likely]
+    option = known.get(before[-1]) if before else None
+    if option is not None and option.value:
+        return _folders(word) if option.key == "folder" else [*option.choices, *option.likely]
+    given = {known[each].key for part in before if (each := part.partition("=")[0]) in known}
+    return [max(option.names, key=len) for option in options if option.key not in given]
+
+
+def _wants_value(options: Iterable[Option], before: list[str]) -> bool:
+    return any(option.value and before[-1] in option.names for option in options)
+
+
+def _targets(before: list[str], options: Iterable[Option]) -> Iterator[str]:
+    """Words that are neither options nor their values."""
+    valued = {name for option in options if option.value for name in option.names}
+    for last, word in zip(["", *before], before, strict=False):
+        if not word.startswith("-") and last not in valued:
+            yield word
+
+
+def _is_head(before: list[str]) -> Iterator[bool]:
+    """Of each word of ``%%ask`` whether it belongs to its options: a question is not completed."""
+    valued = {name for option in ASK if option.value for name in option.names}
+    for last, word in zip(["", *before], before, strict=False):
+        yield (word.startswith("-") and word != "--") or last in valued
+
+
+def _codes() -> list[str]:
+    from pooled_nb.mesh import codes, runtime
+
+    return [codes.shown(room.code) for room in runtime.all_rooms()[:MOST]]
+
+
+def _models(word: str) -> list[str]:
+    if word.startswith((".", "/", "~")) or "\\" in word:
+        return _folders(word)
+    return sorted({*_hub(), *_kept(), *_folders(word)})[:MOST]
+
+
+def _hub() -> list[str]:
+    """Models in the Hugging Face cache: ``models--org--name`` is ``org/name``."""
+    home = os.environ.get("HF_HOME") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface"
+    )
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    names = _listed(Path(cache or os.path.join(home, "hub")).expanduser())
+    return [name[len("models--") :].replace("--", "/") for name in names if name.startswith("models--")]
+
+
+def _kept() -> list[str]:
+    """Models of our own folder, under the name they are hosted by."""
+    import platformdirs
+
+    cache = os.environ.get("POOLED_CACHE") or platformdirs.user_cache_dir("pooled_nb")
+    names = _listed(Path(cache).expanduser() / "models")
+    # `LABEL--REVISION`; what begins with a dot is not whole.
+    return [name.partition("--")[0] for name in names if not name.startswith(".")]
+
+
+def _folders(word: str) -> list[str]:
+    """Folders that begin as the path that was typed."""
+    parent, name = os.path.split(word)
+    where = Path(parent).expanduser() if parent else Path()
+    found = [each for each in _listed(where) if each.startswith(name) and not each.startswith(".")]
+    return [os.path.join(parent, each) + "/" for each in found]
+
+
+def _listed(folder: Path) -> list[str]:
+    """Names of folders in a folder, at most so many."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in itertools.islice(entries, MOST * 5) if entry.is_dir())[
+                :MOST
+            ]
+    except OSError:
+        return []

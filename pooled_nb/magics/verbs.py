@@ -1,0 +1,191 @@
+"""What ``%pooled`` and ``%%ask`` understand: one table, for reading them, for their help and for tab."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pooled_nb.room.questions import LENGTHS
+
+STYLES = ("greedy", "focused", "creative")
+THINKING = ("on", "off", "auto")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """``--name VALUE``, or a flag where ``value`` is empty."""
+
+    names: tuple[str, ...]
+    what: str
+    value: str = ""
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    """The only values there are."""
+    likely: tuple[str, ...] = ()
+    """Values that tab offers, others being possible too."""
+
+    @property
+    def key(self) -> str:
+        """Under which name its value is found."""
+        return max(self.names, key=len).lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A word after ``%pooled``."""
+
+    what: str
+    target: str = ""
+    """What stands after it, in capitals; may be left out by `join` alone."""
+    options: tuple[Option, ...] = ()
+    more: str = ""
+    """A paragraph of its own help."""
+    example: str = ""
+
+
+def _choice(name: str, choices: tuple[str, ...], what: str) -> Option:
+    return Option(names=(name,), value=name.lstrip("-").upper(), choices=choices, what=what)
+
+
+_OPENS = (
+    Option(names=("--name",), value="NAME", what="what others call this device"),
+    Option(
+        names=("--lend",),
+        value="GB",
+        likely=("2GB", "4GB", "8GB"),
+        what="memory to lend, like 6GB; a share of what is free when absent",
+    ),
+    Option(
+        names=("--signal",), value="SERVERS", likely=("local",), what="signaling servers, separated by commas"
+    ),
+    Option(names=("--folder",), value="FOLDER", what="where the model's files lie"),
+    Option(names=("-o", "--output"), value="NAME", what="keep the room in this variable"),
+    Option(names=("--in-process",), what="compute in this process, for debugging"),
+)
+_DEVICES = Option(names=("--devices",), value="N", kind=int, what="wait until N devices are here")
+
+VERBS: dict[str, Verb] = {
+    "host": Verb(
+        what="open a room around a model",
+        target="MODEL",
+        options=(
+            *_OPENS,
+            _choice("--split", ("speed", "memory", "alone"), "how layers are dealt; alone: on this device"),
+            Option(names=("--ctx",), value="TOKENS", kind=int, what="tokens of context"),
+            Option(names=("--code",), value="CODE", what="open the room under this code"),
+            Option(names=("--lan",), what="open it to the local network"),
+            Option(names=("--fast",), what="faster, without the promise of equal tokens"),
+            Option(
+                names=("--dtype",),
+                value="DTYPE",
+                likely=("bfloat16", "float16", "float32"),
+                what="numbers of the model, like bfloat16",
+            ),
+        ),
+        more="MODEL is a Hugging Face id, or a folder with safetensors files.",
+        example="%pooled host HuggingFaceTB/SmolLM2-135M-Instruct --lend 2GB",
+    ),
+    "join": Verb(
+        what="join a room; without a code it is asked for, unseen",
+        target="CODE",
+        options=(*_OPENS, _choice("--role", ("auto", "worker", "guest"), "what to be")),
+        more="A worker lends memory, a guest only asks. A link with a secret is never typed into a cell.",
+        example="%pooled join 4TK-G9P --role worker",
+    ),
+    "start": Verb(
+        what="deal the layers over the devices now here; the first question does it too",
+        options=(
+            _DEVICES,
+            Option(names=("--fast",), what="faster, without the promise of equal tokens; first start only"),
+        ),
+        example="%pooled start --devices 3",
+    ),
+    "status": Verb(what="the room in words: its devices, layers and state"),
+    "stop": Verb(what="end the running answer"),
+    "redeal": Verb(
+        what="deal anew: devices have come, or one is gone",
+        options=(_DEVICES,),
+        example="%pooled redeal",
+    ),
+    "continue": Verb(
+        what="go on with the last answer",
+        options=(
+            Option(
+                names=("--max-tokens", "--max"),
+                value="N",
+                kind=int,
+                what="the most tokens that are added",
+            ),
+            Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable"),
+        ),
+        more="Whoever asked for that answer may, and the host.",
+    ),
+    "regenerate": Verb(
+        what="make the last answer anew",
+        options=(Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable"),),
+        more="Whoever asked for that answer may, and the host.",
+    ),
+    "set": Verb(
+        what="how the room answers; alone it shows that",
+        options=(
+            _choice("--style", STYLES, "how tokens are drawn"),
+            Option(
+                names=("--length",),
+                value="LENGTH",
+                likely=tuple(LENGTHS),
+                what=", ".join(f"{name} ({n:,} tokens)" for name, n in LENGTHS.items()) + ", or a number",
+            ),
+            _choice("--visibility", ("all", "host", "asker"), "who sees question and answer"),
+            _choice("--persona", ("plain", "kind", "expert"), "the wording"),
+            _choice("--thinking", THINKING, "whether the model thinks first; auto is its own way"),
+            Option(names=("--system",), value="TEXT", what="stands before the chat; '' takes it away"),
+        ),
+        more="The host's person sets it, for everyone, from the next question on.",
+        example="%pooled set --style focused --length short",
+    ),
+    "reset": Verb(what="begin a new chat, for everyone (host)"),
+    "leave": Verb(what="leave the room; the host's leaving closes it"),
+    "close": Verb(what="close the room for everyone (host)"),
+    "help": Verb(what="this text"),
+}
+
+LATER: dict[str, str] = {
+    "allow": "comes with the gate",
+    "deny": "comes with the gate",
+    "lobby": "comes with the gate",
+    "invite": "comes with invite links",
+    "resume": "comes with saved rooms",
+    "models": "comes with the list of models",
+}
+"""Verbs whose job is not there yet."""
+
+ASK: tuple[Option, ...] = (
+    Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable"),
+    Option(names=("--max-tokens", "--max"), value="N", kind=int, what="the most tokens of the answer"),
+    Option(names=("--seed",), value="N", kind=int, what="draw the same tokens again"),
+    Option(names=("--system",), value="TEXT", what="stands before this question; quote it if it has spaces"),
+    Option(names=("--greedy",), what="always the likeliest token"),
+    Option(names=("--focused",), what="draw close to the likeliest"),
+    Option(names=("--creative",), what="draw freely"),
+    Option(names=("--fast",), what="faster, without the promise of equal tokens; if it starts the room"),
+    Option(names=("--background",), what="go on with other cells meanwhile"),
+    Option(
+        names=("--thinking",),
+        value="THINKING",
+        choices=THINKING,
+        what="whether the model thinks first",
+    ),
+    Option(names=("--temperature",), value="T", kind=float, what="0 is greedy"),
+    Option(names=("--top-k",), value="N", kind=int, what="draw among this many tokens"),
+    Option(names=("--top-p",), value="P", kind=float, what="draw among tokens up to this share"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """A line that was understood."""
+
+    verb: str
+    target: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Those that were given."""
