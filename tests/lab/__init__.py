@@ -1,0 +1,1 @@
+"""Notebooks in a real JupyterLab, in Chromium."""
