@@ -1,54 +1,102 @@
 # make demo   three kernels on this machine share one model and answer
+# make lab    a JupyterLab with the examples
 # make test   everything that is checked, with its needs
-# Both set up .venv first; a second run of either goes straight to work, and one after an
-# interrupted set-up takes it up again.
+# make help   the rest
+# Each sets up .venv first; a second run goes straight to work, and one after an interrupted set-up takes
+# it up again.
 #
 # PYTHON=/path/to/python3      the Python to make .venv with
 # PIP_EXTRA='--find-links …'   more options for pip: a folder of wheels, another index
+# POOLED_CHROMIUM=/path/to/it  the browser for the tests in JupyterLab
 
+FITS := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
-            $(if $(shell $(p) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo ok),$(p))))
+            $(if $(shell $(p) -c '$(FITS)' 2>/dev/null && echo ok),$(p))))
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_EXTRA ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/test.txt $(PIP_EXTRA)
+PYTEST := $(BIN)/python -m pytest
+# Folders with a package-lock.json of their own.
 PEER := tests/e2e/js
+VITEST := tests/widgets/js
+# What finds the browser leaves its path there.
+CHROMIUM := $(VENV)/.chromium
 
-.PHONY: demo test setup setup-test lint protocol notebooks clean npm
+.PHONY: demo lab test setup setup-test lint types test-light test-rest js test-lab nbval test-kernels \
+        bench docs protocol notebooks chromium hooks help clean npm
 .DEFAULT_GOAL := demo
+# Each part is made for all the cores; side by side they would only disturb each other.
+.NOTPARALLEL:
 
-demo: setup
+demo: setup                               ## three kernels on this machine share one model and answer
 	$(BIN)/pooled-nb demo
 
-test: setup-test lint
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbval-lax --nbval-current-env examples/01_a_room_answers.ipynb
+lab: $(VENV)/.ready-lab                   ## a JupyterLab with the examples
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/examples $(if $(filter 0,$(shell id -u)),--allow-root)
 
-setup: $(VENV)/.ready
+test: setup-test lint types docs test-light js test-rest test-lab nbval  ## everything that is checked
+
+setup: $(VENV)/.ready                     ## .venv with the package
 
 # npm first: what is missing is said before minutes of set-up.
-setup-test: npm $(VENV)/.ready-test $(PEER)/node_modules/.ready
+setup-test: npm $(VENV)/.ready-test $(PEER)/node_modules/.ready $(VITEST)/node_modules/.ready chromium  ## the needs of the tests
 
-lint: $(VENV)/.ready-test
+lint: $(VENV)/.ready-test                 ## ruff, its format, which package may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-protocol: $(VENV)/.ready-test
+types: $(VENV)/.ready-test                ## mypy, strict, as on each system
+	printf '%s\n' linux win32 darwin | xargs -P 2 -I@ $(BIN)/mypy --platform @ --cache-dir .mypy_cache/@
+
+test-light: $(VENV)/.ready-test           ## the mesh and the room, as where torch and Jupyter are absent
+	$(PYTEST) -p no:nbval -p tests.without_torch
+
+test-rest: $(VENV)/.ready-test $(PEER)/node_modules/.ready  ## all other tests in Python
+	$(PYTEST) --rest --ignore=tests/lab
+
+js: $(VITEST)/node_modules/.ready         ## the panels' JavaScript, by vitest
+	cd $(VITEST) && npx --no-install vitest run
+
+test-lab: $(VENV)/.ready-test chromium    ## notebooks in a real JupyterLab, in Chromium
+	POOLED_CHROMIUM="$$(cat $(CHROMIUM))" $(PYTEST) tests/lab
+
+nbval: $(VENV)/.ready-test                ## the examples that need no other give what they show
+	$(PYTEST) --nbval-lax --nbval-current-env examples/0*.ipynb
+
+test-kernels: $(VENV)/.ready-test chromium  ## the notebook parts with several versions of ipykernel
+	POOLED_CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/python tools/kernels.py --pip='$(PIP_EXTRA)' --test
+
+bench: $(VENV)/.ready-test                ## each benchmark in short, one after the other
+	for name in room panel; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+
+docs: $(VENV)/.ready-docs                 ## the documentation, in docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+protocol: $(VENV)/.ready-test             ## the rules of the protocol that no test names
 	$(BIN)/python tools/protocol.py
 
-# Runs the example notebooks and keeps their outputs.
-notebooks: $(VENV)/.ready-test
+notebooks: $(VENV)/.ready-test            ## run the examples again and keep their outputs
 	$(BIN)/python tools/notebooks.py
 
-clean:
-	rm -rf $(VENV) $(PEER)/node_modules build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+chromium: $(VENV)/.ready-test             ## find a Chromium, or install one
+	@$(BIN)/python tools/chromium.py > $(CHROMIUM)
+
+hooks: $(VENV)/.ready-test                ## run the linters before each commit of yours
+	$(BIN)/pre-commit install
+
+help:                                     ## this list
+	@sed -n 's/^\([a-z-]*\):.*  *## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+clean:                                    ## remove all that was made here
+	rm -rf $(VENV) .venv-kernels $(PEER)/node_modules $(VITEST)/node_modules docs/_build build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Stamped once pip works in it; what an interrupt left half made is made anew.
 $(VENV)/.made:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed. Install it, or say where it is: make PYTHON=/path/to/python3"; exit 1; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(FITS)' 2>/dev/null || { echo "Python 3.11 or newer with venv is needed. Install it, or say where it is: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python -c 'import pip; $(FITS)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml constraints/test.txt | $(VENV)/.made
@@ -56,13 +104,21 @@ $(VENV)/.ready: pyproject.toml constraints/test.txt | $(VENV)/.made
 	@$(PIP) -e '.[gguf]'
 	@touch $@
 
+$(VENV)/.ready-lab: $(VENV)/.ready
+	@$(PIP) -e '.[gguf,lab]'
+	@touch $@
+
 $(VENV)/.ready-test: $(VENV)/.ready
-	@$(PIP) -e '.[gguf,test]'
+	@$(PIP) -e '.[gguf,lab,test]'
+	@touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	@$(PIP) -e '.[docs,gguf]'
 	@touch $@
 
 npm:
-	@command -v npm >/dev/null || { echo "npm is needed by the tests against the real PeerJS server. Install Node.js 18 or newer."; exit 1; }
+	@command -v npm >/dev/null && node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' || { echo "Node.js 20.19 or newer with npm is needed by the tests of the panels and against the real PeerJS server. Install it." >&2; exit 1; }
 
-$(PEER)/node_modules/.ready: $(PEER)/package-lock.json | npm
-	cd $(PEER) && npm ci --no-audit --no-fund --silent
+%/node_modules/.ready: %/package-lock.json | npm
+	cd $* && npm ci --no-audit --no-fund --silent
 	@touch $@

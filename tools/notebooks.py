@@ -46,6 +46,7 @@ async def run(name: str, folder: Path, **env: str) -> Any:
         resources={"metadata": {"path": str(folder)}},
         record_timing=False,
         coalesce_streams=True,
+        store_widget_state=False,  # a panel is of no use without its kernel, and large
     )
     try:
         await client.async_execute(stderr=subprocess.DEVNULL, env={**os.environ, **env})
@@ -54,10 +55,14 @@ async def run(name: str, folder: Path, **env: str) -> Any:
     return notebook
 
 
-async def alone(folder: Path) -> Any:
-    """Run the notebook that needs no other."""
+ALONE = ("01_a_room_answers.ipynb", "02_the_chat.ipynb")
+"""Notebooks that need no other."""
+
+
+async def alone(folder: Path, name: str = ALONE[0]) -> Any:
+    """Run a notebook that needs no other."""
     with tempfile.TemporaryDirectory() as rooms:
-        return await run("01_a_room_answers.ipynb", folder, POOLED_RUNTIME_DIR=rooms)
+        return await run(name, folder, POOLED_RUNTIME_DIR=rooms)
 
 
 async def together(folder: Path, *, workers: int = 2) -> list[Any]:
@@ -82,13 +87,15 @@ async def together(folder: Path, *, workers: int = 2) -> list[Any]:
 
 def _opened(rooms: Path) -> str:
     """The code of the room there; empty while there is none."""
-    return next((str(json.loads(file.read_text())["code"]) for file in rooms.glob("*.json")), "")
+    return next(
+        (str(json.loads(file.read_text(encoding="utf-8"))["code"]) for file in rooms.glob("*.json")), ""
+    )
 
 
 def main() -> None:
     """Run them all and write them back."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    kept = {"01_a_room_answers.ipynb": asyncio.run(alone(EXAMPLES))}
+    kept = {name: asyncio.run(alone(EXAMPLES, name)) for name in ALONE}
     kept["host.ipynb"], kept["worker.ipynb"], *_ = asyncio.run(together(EXAMPLES))
     for name, notebook in kept.items():
         nbformat.write(notebook, EXAMPLES / name)  # type: ignore[no-untyped-call]
