@@ -119,6 +119,7 @@ class AnswerView(NotebookWaiting):
 
     def finish(self, bundle: dict[str, str]) -> bool:
         """See `Waiting.finish`."""
+        self._finished = True
         self._both.end(bundle)
         panel, self._panel = self._panel, None
         if panel is None:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from getpass import getpass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from pooled_nb import places
@@ -157,8 +158,8 @@ def join(
     Parameters
     ----------
     code
-        Six characters, or an invite link. None: the environment's ``POOLED_LINK``, else it is asked
-        for without being shown, so that a link's secret never stands in a cell.
+        Six characters, or an invite link. None: the environment's ``POOLED_LINK``, on Colab the secret of
+        that name, else it is asked for without being shown, so that a link's secret never stands in a cell.
     role
         ``"worker"`` lends memory, ``"guest"`` only asks, ``"auto"`` lends where this device can. None: auto,
         and guest where a place's rules ask for that (Colab's do), which is then said.
@@ -173,7 +174,7 @@ def join(
 
     _only_one()
     if code is None:
-        code = Unseen(os.environ.get("POOLED_LINK") or _ask_for_link())
+        code = Unseen(os.environ.get("POOLED_LINK") or _colab_secret("POOLED_LINK") or _ask_for_link())
     where, place = code, places.here(os.environ)
     part = role if role is not None else place.role
 
@@ -224,6 +225,16 @@ def _only_one() -> None:
 def _servers(signal: str | Sequence[str]) -> list[str]:
     parts = signal.split(",") if isinstance(signal, str) else signal
     return [part.strip() for part in parts if part.strip()]
+
+
+def _colab_secret(name: str) -> str:
+    """What Colab keeps for its person under this name; empty where there is none, or it may not be read."""
+    if places.here(os.environ) is not places.COLAB:
+        return ""
+    try:
+        return str(import_module("google.colab.userdata").get(name) or "")
+    except Exception:  # Colab's own, of several kinds: then it is asked for
+        return ""
 
 
 def _ask_for_link() -> str:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from pooled_nb._notebook import in_notebook as in_notebook
-from pooled_nb.output import Output
+from pooled_nb.output import NOTHING, Output
 from pooled_nb.plain import visible
 from pooled_nb.show import line_bundle
 
@@ -83,6 +83,7 @@ class NotebookWaiting(Waiting):
     def __init__(self, words: str = "") -> None:
         super().__init__(words)
         self.output = Output()
+        self._finished = False
 
     def draw(self, percent: int | None, words: str) -> int:
         """See `Waiting.draw`."""
@@ -93,7 +94,16 @@ class NotebookWaiting(Waiting):
     def finish(self, bundle: dict[str, str]) -> bool:
         """See `Waiting.finish`."""
         self.output.show(bundle)
+        self._finished = True
         return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if error is not None and self.output.shown and not self._finished:
+            # The error says why; a bar that stays would say that something still goes on.
+            self.output.show(NOTHING)
 
 
 class TerminalWaiting(Waiting):

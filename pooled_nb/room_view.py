@@ -14,7 +14,7 @@ import msgspec
 
 from pooled_nb import forks, saved, show
 from pooled_nb._notebook import cell, in_notebook, while_waiting
-from pooled_nb.errors import NotReady, PooledError, RoomClosed, RoomError
+from pooled_nb.errors import BadOption, NotReady, PooledError, RoomClosed, RoomError
 from pooled_nb.job import SLICE_S, Job
 from pooled_nb.mesh.codes import shown
 from pooled_nb.output import Output
@@ -55,7 +55,10 @@ class Room(RoomChat):
     # On the mesh loop.
 
     async def _start(self, core: seam.RoomCore, devices: int, *, fast: bool = False) -> None:
-        while (here := len(core.status().devices)) < devices and core.status().state != "closed":
+        # Who may not start it is told so, and waits for nobody.
+        while core.role == "host" and (here := len(core.status().devices)) < devices:
+            if core.status().state == "closed":
+                break
             self._report(None, f"{here} of {devices} devices are here")
             await asyncio.sleep(LOOK_S)
         await core.start(self._report, fast=fast)
@@ -129,8 +132,12 @@ class Room(RoomChat):
             The memory lent does not hold it: how many GB are short, and who could give more.
         NotReady
             There is nothing to start now: says why.
+        BadOption
+            ``devices`` is below 1.
         """
         core = self._open_core()
+        if devices is not None and devices < 1:
+            raise BadOption(f"A room of {devices} devices is none.", "Wait for 1 or more.")
         self._report(None, "dealing the layers")
         with waiting(self.progress[1], quiet=self._quiet or not wait) as view:
             done = self._do(lambda: self._start(core, devices or 1, fast=fast), wait, view)

@@ -22,6 +22,10 @@ def alone(lines: list[str]) -> list[str]:
     return [f"{_call('ask', found[1].strip())}\n"]
 
 
+# IPython also asks whether what is typed is complete: in a terminal that line only begins a cell.
+alone.has_side_effects = True  # type: ignore[attr-defined] # IPython's own hook
+
+
 class OurLine(EscapedCommand):
     """``%ask Why is the sky blue?`` asks, and ``%pooled host?`` helps: before IPython's own help.
 

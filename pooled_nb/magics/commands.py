@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from pooled_nb.answer_output import answering, follow, leave
-from pooled_nb.errors import AnswerFailed, NotReady, PooledError
+from pooled_nb.errors import AnswerFailed, BadOption, NotReady, PooledError
 from pooled_nb.magics.help import ask_help, overview, pooled_doc, verb_help
 from pooled_nb.magics.lines import HELP, read_ask, read_pooled
 from pooled_nb.plain import visible
@@ -60,7 +60,7 @@ class PooledMagics(Magics):
         from pooled_nb.api import host
 
         if model is None:
-            raise _Usage("Which model? For example: %pooled host HuggingFaceTB/SmolLM2-135M-Instruct")
+            raise BadOption("Which model?", "For example: %pooled host HuggingFaceTB/SmolLM2-135M-Instruct.")
         output = options.pop("output", None)
         fast, here = options.pop("fast", False), options.pop("in_process", False)
         self._entered(host(model, **options, exact=not fast, process=not here, wait=False), output)
@@ -188,10 +188,6 @@ class PooledMagics(Magics):
         except BaseException:
             answer.stop()  # nobody would see it
             raise
-
-
-class _Usage(NotReady):
-    """What was typed lacks something."""
 
 
 def _room() -> Room:

@@ -97,11 +97,11 @@ class Answering:
         if not question.again and not question.text.strip():
             self._refuse(entry, "bad", "The question is empty.")
             return
-        if self.chain is None and not self.holding:
-            self._refuse(entry, *self.why_not)
-            return
         if question.again and (why := self._why_not_again(question.again, question.of, asker)):
             self._refuse(entry, "bad", why)
+            return
+        if self.chain is None and not self.holding:
+            self._refuse(entry, *self.why_not)
             return
         place = self.queue.offer(entry)
         if isinstance(place, Refusal):

@@ -366,6 +366,15 @@ def test_a_question_mark_asks(shell: InteractiveShell, rooms: Rooms) -> None:
     assert len(rooms.core.log) == asked
 
 
+def test_a_cell_is_typed_line_by_line(shell: InteractiveShell, rooms: Rooms) -> None:
+    """In a terminal IPython asks after each line whether the cell is whole: `%%ask` only begins one."""
+    whole = shell.input_transformer_manager.check_complete
+    for begun in ("%%ask\n", "%%ask --max 20\n", "%%ask Why?\n", "%%ask\nWhy is it blue?\n"):
+        assert whole(begun)[0] == "incomplete"
+        assert whole(f"{begun}\n")[0] == "complete"
+    assert whole("%ask Why?\n")[0] == "complete"
+
+
 def test_a_question_that_is_refused_leaves_one_sentence(
     shell: InteractiveShell, rooms: Rooms, capsys: pytest.CaptureFixture[str]
 ) -> None:

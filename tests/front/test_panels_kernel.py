@@ -35,6 +35,11 @@ def static(output: dict[str, Any]) -> str:
     return str(output["data"]["text/plain"])
 
 
+def is_wiped(page: Page, bar: dict[str, Any]) -> bool:
+    """Whether an output that told of a wait shows nothing any more."""
+    return page.kept.get(bar["transient"]["display_id"]) == ""
+
+
 async def test_a_room_is_a_panel_until_it_is_over(kernel: Kernel, page: Page) -> None:
     """DESIGN section 7: `%pooled host` ends with the panel; a room that is over is words."""
     opened = await page.run("%pooled host org/model -o room")
@@ -127,7 +132,18 @@ async def test_an_interrupted_start_keeps_the_room(kernel: Kernel, page: Page) -
     await page.run("%pooled host org/model\nrooms.core.gap_s = 20")
     seen = await page.run("%pooled start", stop_at="reading layers")
     assert seen[-1]["traceback"] == ["Stopped."]
+    assert is_wiped(page, seen[0])
     assert await kernel.value("pooled_nb.current().left") is False
+
+
+@pytest.mark.parametrize("cell", ["%pooled host org/model", "pooled_nb.join('4TK-G9P')"])
+async def test_what_does_not_open_leaves_no_bar(kernel: Kernel, page: Page, cell: str) -> None:
+    """DESIGN section 7: a saved notebook reads well: no wait that seems to go on above the error."""
+    await page.run("rooms.fail = pooled_nb.errors.RoomNotFound('Nobody is there.', 'Check it.')")
+    seen = await page.run(cell)
+    assert "finding the model" in str(seen)
+    assert is_wiped(page, seen[0])
+    assert seen[-1]["evalue"] == "Nobody is there. Check it."
 
 
 async def test_a_failed_answer_says_why_once(kernel: Kernel, page: Page) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -46,6 +48,27 @@ def test_join_and_ask_on_colab(
     assert main(["join", "4TK-G9P", "--ask", "why", "--role", "worker"]) == 0
     assert rooms.calls[-1][2]["role"] == "worker"
     assert "Colab" not in capsys.readouterr().err
+
+
+def test_a_link_from_a_colab_secret(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 7: a link to join is asked for unseen, or comes from POOLED_LINK or a Colab secret."""
+    secrets = {"POOLED_LINK": "https://example.org/r/4TK-G9P"}
+    colab = ModuleType("google.colab.userdata")
+    colab.get = secrets.__getitem__  # type: ignore[attr-defined] # a module made here
+    for name in ("google", "google.colab", colab.__name__):
+        monkeypatch.setitem(sys.modules, name, colab)
+    monkeypatch.delenv("POOLED_LINK", raising=False)
+    monkeypatch.setattr("pooled_nb.api.getpass", lambda prompt: "ABC234")
+
+    def joined() -> str:
+        with pooled_nb.join(progress=False):
+            return rooms.calls[-1][1]
+
+    assert joined() == "ABC234"  # elsewhere nothing of that name is looked at
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "x")
+    assert joined() == secrets["POOLED_LINK"]
+    secrets.clear()  # there is none, or this notebook may not read it
+    assert joined() == "ABC234"
 
 
 def test_host_on_colab(

@@ -17,6 +17,7 @@ from pooled_nb import api
 from pooled_nb.errors import (
     AlreadyInRoom,
     AnswerFailed,
+    BadOption,
     BadQuestion,
     ModelTooBig,
     QueueFull,
@@ -377,3 +378,16 @@ def test_start_waits_for_devices(rooms: Rooms) -> None:
     assert rooms.core.log == []
     starting.cancel()
     assert room.start(devices=2).status().state == "online"
+
+
+def test_start_refuses_what_would_never_be(rooms: Rooms) -> None:
+    """Bad input: no room has 0 devices; and who may not start it waits for nobody before being told so."""
+    room = pooled_nb.host("m")
+    for devices in (0, -1):
+        with pytest.raises(BadOption, match="1 or more"):
+            room.start(devices=devices)
+    assert rooms.core.log == []
+    room.leave()
+    with pooled_nb.join("4TK-G9P") as room:
+        room.start(devices=9)
+        assert rooms.core.log == ["start"]  # and the real one then refuses

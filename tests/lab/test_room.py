@@ -143,6 +143,20 @@ def test_a_browser_that_reconnects_mid_answer(notebook: Opens) -> None:
     assert page.text(2).startswith(whole.rstrip("\n"))
 
 
+def test_a_kernel_that_begins_anew_mid_answer(notebook: Opens) -> None:
+    """Bad input: what the panels showed stays and says so; nothing moves, and nothing is left to press."""
+    page = notebook()
+    text = streaming(page)
+    page.page.evaluate(f"async () => {{ await {CONTEXT}.sessionContext.session.kernel.restart(); }}")
+    page.until(lambda: "The kernel has ended" in said(page))
+    page.until(lambda: "The kernel has ended" in page.page.locator(".pnb-answer").inner_text())
+    assert len(text.text_content() or "") > 20
+    assert page.page.locator("[data-busy], [data-go]").count() == 0
+    assert page.page.locator(".pnb button", has_text=re.compile("Stop|Start|Continue")).count() == 0
+    assert page.finish(3).startswith("NameError")
+    page.expected = ("Comm not found",)  # JupyterLab's own word for what the old kernel still had to say
+
+
 def letters(text: str) -> str:
     """Letters and digits alone: the toy's text has marks that Markdown takes away."""
     return re.sub(r"[\W_]", "", text)

@@ -70,6 +70,20 @@ def test_a_continued_answer_is_the_longer_answer(workers: tuple[float, ...], how
     simulate(scenario)
 
 
+def test_before_anything_was_asked_there_is_no_answer() -> None:
+    """PROTOCOL section 7, `ai-cmd`: a host is told that, and not to ask the host to start the room."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms()
+        for what in BOTH:
+            with pytest.raises(BadQuestion, match=r"There is no answer to .*Ask a question first"):
+                await again(rooms.host, what)
+        assert rooms.host.status().state == "open"
+        await rooms.close()
+
+    simulate(scenario)
+
+
 def test_a_drawn_seed_is_kept_on_going_on_and_drawn_anew_on_making_anew() -> None:
     """PROTOCOL section 7, `ai-cmd`: continue keeps the seed of the answer; regen draws another."""
 

@@ -85,10 +85,15 @@ class Driven:
     async def block(self, code: str = BLOCK) -> str:
         """Run a cell that says ``waits`` and then does; its message."""
         asked = self.execute(code)
+        await self.said("waits")
+        return asked
+
+    async def said(self, word: str) -> None:
+        """Wait until a cell prints this."""
         while True:
             message = await self.client.get_iopub_msg(timeout=30)
-            if message["msg_type"] == "stream" and "waits" in message["content"]["text"]:
-                return asked
+            if message["msg_type"] == "stream" and word in message["content"]["text"]:
+                return
 
     async def replies(self, asked: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
         """The replies to these messages, in the order in which they came; each comes once."""
@@ -198,7 +203,7 @@ async def test_interrupts_amid_traffic_lose_nothing(driven: Driven) -> None:
         "    if inside:\n        inside = False\n        raise KeyboardInterrupt\n"
         "before = signal.signal(signal.SIGINT, pressed)\nprint('waits', flush=True)\n"
         "while not done.is_set():\n    try:\n        inside = True\n        wait()\n        inside = False\n"
-        "    except KeyboardInterrupt: hits += 1\n"
+        "    except KeyboardInterrupt:\n        hits += 1\n        print('hit', flush=True)\n"
         "signal.signal(signal.SIGINT, before)"
     )
     asked = [await driven.block(cell)]
@@ -208,6 +213,8 @@ async def test_interrupts_amid_traffic_lose_nothing(driven: Driven) -> None:
             asked.append(driven.execute(f"ran.append({n})"))
         if n % 10 == 0:
             await driven.manager.interrupt_kernel()
+        if n % 10 == 9:
+            await driven.said("hit")  # a second one before that would cut off a handler, as it should
         await asyncio.sleep(0.002)
     await asyncio.sleep(0.3)
     driven.tell(150, cmd="stop")

@@ -368,6 +368,12 @@ function render({ model, el }) {
     first = false;
   }
 
+  const lost = () => { // the kernel has ended or begun anew, or only the connection is new
+    try { model.send({ cmd: "ping" }); } catch {
+      answer = { ...answer, actions: [], ...(answer.busy && { busy: false, state: "stopped", wait: "", line: "The kernel has ended. Run the cell again." }) };
+      root.toggleAttribute("data-busy", false); drawText(); drawLine();
+    }
+  };
   const message = (m) => sync.message(rec(m));
   // On the window and early: a notebook listens on the document (a, b, d d), and must not hear keys pressed here.
   const keys = (e) => {
@@ -380,16 +386,14 @@ function render({ model, el }) {
   window.addEventListener("keydown", keys, true);
   const traits = ["change:answer", "change:text", "change:seq"];
   for (const name of traits) model.on(name, update);
-  model.on("msg:custom", message);
+  model.on("msg:custom", message); model.on("comm_live_update", lost);
   send({ cmd: "here" });
   update();
   return () => {
     for (const name of traits) model.off(name, update);
-    model.off("msg:custom", message);
+    model.off("msg:custom", message); model.off("comm_live_update", lost);
     window.removeEventListener("keydown", keys, true);
-    cancelAnimationFrame(frame);
-    clearTimeout(timer);
-    root.remove();
+    cancelAnimationFrame(frame); clearTimeout(timer); root.remove();
   };
 }
 

@@ -270,6 +270,7 @@ function settings(send, close) {
 }
 
 // ---- the panel ----------------------------------------------------------------------------------
+const GONE = { state: "closed", say: { tone: "idle", what: "The kernel has ended", about: "This is how the room was last. Run the cell again." } };
 function render({ model, el }) {
   let room = tidy(model.get("room")), sheet, settle = 0, width = 0, said = "", shown = "";
   const live = h("p", { class: "pnb-sr", role: "status" }), notice = h("p", { class: "pnb-notice", role: "status" }), promise = h("p", { class: "pnb-promise pnb-cut pnb-label" });
@@ -371,7 +372,9 @@ function render({ model, el }) {
   const cut = (x) => x === document.activeElement || x.scrollHeight > x.clientHeight + 1 || x.scrollWidth > x.clientWidth + 1; // scrolls, or shows all when focused
   const reach = () => { for (const box of [guestList, queueList, notice]) attr(box, "tabindex", cut(box) ? 0 : null); };
   const drawChain = () => { if (width > 40) chain.draw(room, width); };
-  const update = () => { room = tidy(model.get("room")); drawHead(room); drawSay(room); drawChain(); drawNumbers(room); drawPeople(room); };
+  const take = (raw) => { room = tidy(raw); drawHead(room); drawSay(room); drawChain(); drawNumbers(room); drawPeople(room); };
+  const update = () => take(model.get("room"));
+  const lost = () => { try { model.send({ cmd: "ping" }); } catch { take({ ...rec(model.get("room")), ...GONE }); } }; // or only the connection is new
   const measure = () => { if (chainBox.clientWidth !== width) { width = chainBox.clientWidth; drawChain(); reach(); } };
   // On the window and early: a notebook listens on the document (a, b, d d), and must not hear keys pressed here.
   const keys = (e) => {
@@ -384,16 +387,13 @@ function render({ model, el }) {
   const watch = new ResizeObserver(measure);
   watch.observe(chainBox);
   window.addEventListener("keydown", keys, true);
-  model.on("change:room", update);
-  update();
-  measure();
+  model.on("change:room", update); model.on("comm_live_update", lost);
+  update(); measure();
   send({ cmd: "here" });
   return () => {
-    model.off("change:room", update);
+    model.off("change:room", update); model.off("comm_live_update", lost);
     window.removeEventListener("keydown", keys, true);
-    watch.disconnect();
-    clearTimeout(settle);
-    root.remove();
+    watch.disconnect(); clearTimeout(settle); root.remove();
   };
 }
 

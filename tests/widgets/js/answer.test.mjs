@@ -164,6 +164,20 @@ describe("what it sends", () => {
     button(p, "Stop").click();
     expect(p.text(".pnb-err")).toBe("The kernel does not answer, so nothing was done. Run the cell again.");
   });
+  it("a kernel that has ended, or began anew, ends what grew there; a new connection does not", () => {
+    const p = open({ text: "so far", seq: 1 });
+    p.model.fire("comm_live_update");
+    expect(p.root.hasAttribute("data-busy")).toBe(true);
+    p.model.send = () => { throw new Error("Cannot send"); };
+    p.model.fire("comm_live_update");
+    expect(shown(p)).toBe("so far");
+    expect(p.text(".pnb-words-of")).toBe("The kernel has ended. Run the cell again.");
+    expect([p.root.hasAttribute("data-busy"), p.$(".pnb-caret"), p.$$(".pnb-acts button").length]).toEqual([false, null, 0]);
+    const whole = done("all of it", { line: "3 tokens", actions: [{ cmd: "regen", label: "Regenerate" }] });
+    whole.model.send = p.model.send;
+    whole.model.fire("comm_live_update");
+    expect([whole.text(".pnb-words-of"), whole.$$(".pnb-acts button").length]).toEqual(["3 tokens", 0]);
+  });
   it("Escape stops what may be stopped", () => {
     const p = open();
     press("Escape", button(p, "Stop"));

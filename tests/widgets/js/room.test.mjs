@@ -165,6 +165,27 @@ describe("what it sends", () => {
   });
 });
 
+describe("a kernel that has ended, or began anew", () => {
+  const end = (p) => { p.model.send = () => { throw new Error("Cannot send"); }; p.model.fire("comm_live_update"); };
+  it("is said, nothing moves and nothing is left to press", () => {
+    const p = open({ state: "answering", actions: [{ cmd: "stop", label: "Stop" }] });
+    expect(p.$(".pnb-dot").dataset.go).toBe("lap");
+    end(p);
+    expect(p.text(".pnb-say-text")).toBe("The kernel has endedThis is how the room was last. Run the cell again.");
+    expect(p.$$(".pnb-say-acts button")).toEqual([]);
+    expect(p.$(".pnb-dot").dataset.go).toBe(undefined);
+    expect(p.text(".pnb-code b")).toBe(make({}).code);
+  });
+  it("a connection that is new changes nothing", () => {
+    const p = open({ state: "answering" }), before = p.el.innerHTML;
+    p.model.fire("comm_live_update");
+    expect(p.el.innerHTML).toBe(before);
+    end(p);
+    change(p, { state: "answering" }); // it is there after all
+    expect(p.text(".pnb-say-words b")).toBe(make({}).say.what);
+  });
+});
+
 describe("settings", () => {
   it("are radio groups, checked as the room says, and follow it while open", () => {
     const p = open({});
