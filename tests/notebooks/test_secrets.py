@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import queue
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import psutil
 import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
 
+from pooled_nb.demo.kernels import this_python
 from tests.kernels import INSTALLED, running
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -116,14 +121,12 @@ def planted(session: Session) -> list[tuple[str, str]]:
     ]
 
 
+ENV = {"POOLED_TURN": RELAY, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1"}
+
+
 @pytest.fixture
 async def sessions(tmp_path: Path) -> AsyncIterator[tuple[Session, Session]]:
-    env = {
-        "POOLED_TURN": RELAY,
-        "HF_TOKEN": TOKEN,
-        "HF_HUB_OFFLINE": "1",
-        "POOLED_RUNTIME_DIR": str(tmp_path / "rooms"),
-    }
+    env = {**ENV, "POOLED_RUNTIME_DIR": str(tmp_path / "rooms")}
     folders = [tmp_path / "host", tmp_path / "guest"]
     async with (
         running(INSTALLED, folders[0], **env) as host,
@@ -176,6 +179,39 @@ async def test_nothing_holds_a_planted_secret(sessions: tuple[Session, Session],
         path.read_text(encoding="utf-8") for path in (tmp_path / "rooms").rglob("*") if path.is_file()
     )
     assert not [secret for secret in SECRETS if secret in held]
+
+
+async def test_a_saved_notebook_holds_none(tmp_path: Path) -> None:
+    """DESIGN section 7: the file that is kept, the state of its widgets in it, has neither."""
+    rooms = {**ENV, "POOLED_RUNTIME_DIR": str(tmp_path / "rooms")}
+    async with running(INSTALLED, tmp_path / "host", **rooms) as (manager, client):
+        host = Session(manager, client, tmp_path / "host")
+        await host.run(f"%load_ext pooled_nb\n%pooled host {MODEL} -o room")
+        await host.run("%pooled start")
+        code = json.loads(await host.run("print(room.code)"))[2]["text"].strip()
+        cells = [
+            "%load_ext pooled_nb",
+            "%pooled join --role guest -o room",
+            "%%ask -o answer --max 8\nWhat is the capital of France?",
+            "live = room.stream('Count to ten.', max_tokens=5); live.panel()",
+            "live.result()",
+        ]
+        notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
+        there = {"metadata": {"path": str(tmp_path)}}
+        kernel = this_python()
+        guest = NotebookClient(notebook, km=kernel, timeout=60, store_widget_state=True, resources=there)
+        link = f"https://example.invalid/r/{code}#k={KEY}"
+        try:
+            await guest.async_execute(env={**os.environ, **rooms, "POOLED_LINK": link})
+        finally:
+            await kernel.shutdown_kernel()
+        await host.run("%pooled leave")
+    kept = nbformat.writes(notebook)
+    state = json.dumps(notebook.metadata["widgets"])
+    for panel in (code, "Count to ten."):  # both are there
+        assert panel in state
+    assert notebook.cells[2].outputs[-1]["data"]["text/markdown"]
+    assert [secret for secret in SECRETS if secret in kept] == []
 
 
 @pytest.mark.parametrize(
