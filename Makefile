@@ -33,7 +33,7 @@ demo: setup                               ## three kernels on this machine share
 	$(BIN)/pooled-nb demo
 
 lab: $(VENV)/.ready-lab                   ## a JupyterLab with the examples
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/examples $(if $(filter 0,$(shell id -u)),--allow-root)
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/examples/01_a_room_answers.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
 test: setup-test lint types docs test-light js test-rest test-lab nbval  ## everything that is checked
 

@@ -143,11 +143,16 @@ class AnswerLife:
             self._over, self._after = True, None
         self._wake()
 
+    def _loads(self) -> tuple[None, str] | None:
+        # Nobody is ahead of the question that made the room start.
+        loads = self._core.status().state in ("open", "loading")
+        return (None, "The room is loading, then it is answered.") if loads else None
+
     def _take(self, event: AnswerEvent) -> None:
         with self._changed:
             match event:
                 case Queued():
-                    self.place, self.loading = event.place, None
+                    self.place, self.loading = event.place, self._loads()
                 case Started():
                     self._started, self.place, self.notice, self.loading = True, 0, "", None
                     self.mid = event.mid

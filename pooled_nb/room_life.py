@@ -85,6 +85,10 @@ class RoomLife:
         assert self._core is not None
         now = self._core.status()
         with self._lock:
+            before = self._status
+            if now.state == "closed" and before is not None and len(before.devices) > len(now.devices):
+                # A room that ends loses one device after the other; what is kept of it shows whom it had.
+                now = msgspec.structs.replace(now, devices=before.devices)
             if not self._left:  # after that it is over, whatever the room still says
                 self._status = now
         return now.state

@@ -11,7 +11,8 @@ SEES = {
     "asker": "the host and whoever asked",
 }
 WHO = {
-    "all": "One chat for the whole room; everyone in it sees each question and answer.",
+    "all": "One chat for the whole room: each question and answer goes to every device, and the next "
+    "question builds on them.",
     "host": "One chat for the whole room; only the host's screen shows the questions and answers.",
     "asker": "One chat for the whole room; the host and whoever asked see a question and its answer.",
 }

@@ -184,7 +184,9 @@ def status_html(status: Status) -> str:
     """The room as an HTML table; colours and fonts are the page's own."""
 
     def row(tag: str, cells: list[str]) -> str:
-        inside = "".join(f"<{tag} style='text-align:left'>{cell}</{tag}>" for cell in cells)
+        inside = "".join(
+            f"<{tag} style='text-align:left;white-space:nowrap'>{cell}</{tag}>" for cell in cells
+        )
         return f"<tr>{inside}</tr>"
 
     def cells(device: DeviceLine) -> list[str]:

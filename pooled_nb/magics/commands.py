@@ -103,7 +103,11 @@ class PooledMagics(Magics):
             print(visible(notice))
 
     def _stop(self, _: None) -> None:
-        _room().stop()
+        room = _room()
+        status = room.status()
+        if status.state != "answering" and not status.waiting:
+            print("Nothing is answered now, and no question waits.")
+        room.stop()
 
     def _continue(self, _: None, max_tokens: int | None = None, output: str | None = None) -> None:
         self._show(_room().continue_(max_tokens=max_tokens, wait=False), output)

@@ -49,6 +49,7 @@ def test_host_ask_leave(shell: InteractiveShell, rooms: Rooms, capsys: pytest.Ca
     assert "5 tokens" in out
     works(shell, "%pooled reset")
     works(shell, "%pooled stop")
+    assert "Nothing is answered now" in capsys.readouterr().out
     works(shell, "%pooled leave")
     assert pooled_nb.current() is None
     assert [entry for entry in rooms.core.log if isinstance(entry, str)][:4] == [

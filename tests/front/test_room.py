@@ -8,7 +8,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -25,7 +25,7 @@ from pooled_nb.errors import (
     RoomError,
     RoomNotFound,
 )
-from pooled_nb.room.core import AskOptions, Done, Stats
+from pooled_nb.room.core import AnswerEvent, AskOptions, Done, State, Stats
 from pooled_nb.threads import mesh
 from tests.front.scripted import Rooms
 
@@ -181,6 +181,27 @@ def test_an_interrupted_question_that_waits_is_taken_back(rooms: Rooms) -> None:
     waiting.stop()
     assert waiting.result(5).reason == "abort"
     assert rooms.core.log == ["taken back"]
+
+
+@pytest.mark.parametrize("state", ["loading", "online"])
+def test_a_question_that_waits_for_the_start_says_so(rooms: Rooms, state: State) -> None:
+    """Nobody is ahead of it: its first place is no queue, but a room that loads."""
+    room = pooled_nb.join("4TK-G9P")
+    rooms.core.state = state
+    stuck = asyncio.Event()
+
+    async def waits(text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
+        yield pooled_nb.room.core.Queued(place=1)
+        await stuck.wait()
+
+    rooms.core.ask = waits  # type: ignore[method-assign, assignment]
+    answer = room.ask("first", wait=False)
+    while answer.place != 1:
+        assert not answer.done()
+    loads = answer.loading is not None and "loading" in answer.loading[1]
+    assert loads is (state == "loading")
+    answer.stop()
+    answer.result(5)
 
 
 async def test_leaving_a_stream_early_stops_it(rooms: Rooms) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 import pooled_nb
@@ -259,3 +260,20 @@ def test_an_interrupt_once_it_is_open_gives_it_up_too(rooms: Rooms, monkeypatch:
     assert "leave" in rooms.core.log
     assert pooled_nb.current() is None
     assert not mesh.running
+
+
+def test_what_is_kept_of_a_room_names_whom_it_had(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 7: a saved notebook; a host that leaves loses its devices one after the other."""
+    room = pooled_nb.host("m")
+    room.start()
+    core, status = rooms.core, rooms.core.status
+
+    def alone() -> pooled_nb.room.core.Status:
+        now = status()
+        return msgspec.structs.replace(now, devices=now.devices[:1]) if core.state == "closed" else now
+
+    monkeypatch.setattr(core, "status", alone)
+    room.leave()
+    kept = room.status()
+    assert kept.state == "closed"
+    assert [device.id for device in kept.devices] == ["a", "b"]
