@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
+import queue
 import signal
 import subprocess
 import sys
@@ -85,15 +87,19 @@ class Driven:
     async def block(self, code: str = BLOCK) -> str:
         """Run a cell that says ``waits`` and then does; its message."""
         asked = self.execute(code)
-        await self.said("waits")
+        assert await self.said("waits")
         return asked
 
-    async def said(self, word: str) -> None:
-        """Wait until a cell prints this."""
-        while True:
-            message = await self.client.get_iopub_msg(timeout=30)
-            if message["msg_type"] == "stream" and word in message["content"]["text"]:
-                return
+    async def said(self, word: str, seconds: float = 30) -> bool:
+        """Wait until a cell prints this; whether it did."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (left := end - loop.time()) > 0:
+            with contextlib.suppress(queue.Empty):
+                message = await self.client.get_iopub_msg(timeout=left)
+                if message["msg_type"] == "stream" and word in message["content"]["text"]:
+                    return True
+        return False
 
     async def replies(self, asked: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
         """The replies to these messages, in the order in which they came; each comes once."""
@@ -214,7 +220,8 @@ async def test_interrupts_amid_traffic_lose_nothing(driven: Driven) -> None:
         if n % 10 == 0:
             await driven.manager.interrupt_kernel()
         if n % 10 == 9:
-            await driven.said("hit")  # a second one before that would cut off a handler, as it should
+            # A second one too soon would cut off a handler, as it should; one outside the `try` says nothing.
+            await driven.said("hit", 1)
         await asyncio.sleep(0.002)
     await asyncio.sleep(0.3)
     driven.tell(150, cmd="stop")
