@@ -98,8 +98,9 @@ def _ask(args: argparse.Namespace, code: str | None, text: str, options: dict[st
     from pooled_nb.printed import print_answer
     from pooled_nb.room.core import AskOptions
     from pooled_nb.room.questions import check_question
-    from pooled_nb.terminal.deeds import devices, took
+    from pooled_nb.terminal.deeds import devices
     from pooled_nb.terminal.loading import wait
+    from pooled_nb.terminal.screen import aside
 
     check_question(text, AskOptions(**options))  # before a room is bothered
     room = api.join(code, role="guest", name=args.name, signal=args.signal, wait=False)
@@ -112,7 +113,7 @@ def _ask(args: argparse.Namespace, code: str | None, text: str, options: dict[st
             if args.json:
                 answer.result(view=view, on_text=lambda piece: None)
             else:
-                print_answer(answer, view, say=took)
+                print_answer(answer, view, say=aside)
     except (PooledError, KeyboardInterrupt) as error:
         if args.json:
             print(as_json(room.code, text, answer, error))

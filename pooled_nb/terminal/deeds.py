@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def answer(room: Room, ask: Callable[[], Answer]) -> None:
     """Ask, stream to stdout; what it took goes to stderr."""
     with wait("asking", lambda: devices(room)) as view:
-        print_answer(ask(), view, say=took)
+        print_answer(ask(), view, say=aside)
 
 
 def start(room: Room, number: int | None) -> None:
@@ -36,8 +36,3 @@ def devices(room: Room) -> Sequence[DeviceLine]:
     """Those of the room as it was at its last change."""
     status = room.seen()
     return status.devices if status is not None else []
-
-
-def took(line: str) -> None:
-    """What an answer took, in brackets; of one that never began there is nothing to say."""
-    aside("" if line == "[]" else line)

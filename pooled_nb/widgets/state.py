@@ -1,7 +1,7 @@
 """What a room's panel draws: everything it says, from the room's status. Pure; holds no secret.
 
-All words are made here; the browser only draws. Sizes are bounded: 100 devices, 100 guests, names of 60
-characters.
+What is so is worded here; the browser draws it, and has labels of its own only for what never changes.
+Sizes are bounded: 100 devices, 100 guests, names of 60 characters.
 """
 
 from __future__ import annotations
