@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from pooled_nb.shard import Source
+
 Role = Literal["host", "worker", "guest"]
 State = Literal["open", "loading", "online", "answering", "degraded", "closed"]
 Reason = Literal["stop", "max", "ctx", "abort", "error"]
@@ -23,7 +25,7 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 
     ``max_tokens`` counts generated tokens; ``temperature`` 0 is greedy; what is given by number goes before
     ``style``. ``system`` stands before this question in place of the room's. ``fast``: give up the promise
-    of equal tokens for speed, where the room has not started yet.
+    of equal tokens for speed, where the room has not started yet. The rest as in `pooled_nb.shard.Sampling`.
     """
 
     max_tokens: int | None = None
@@ -34,6 +36,11 @@ class AskOptions(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    stop: list[str] | None = None
     seed: int | None = None
 
 
@@ -53,11 +60,15 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """What one answer took: tokens, milliseconds, tokens per second (the first token aside)."""
+    """What one answer took: tokens, milliseconds, tokens per second (the first token aside); how many drafts
+    were tried, and how many of them were right.
+    """
 
     tokens: int = 0
     prompt: int = 0
     reused: int = 0
+    drafted: int = 0
+    accepted: int = 0
     ms: float = 0.0
     first_ms: float = 0.0
 
@@ -81,9 +92,10 @@ class Started(Struct, frozen=True, tag="started"):
 
 
 class Piece(Struct, frozen=True, tag="piece"):
-    """Text that was added."""
+    """Text that was added; ``source``: how its token was guessed, where it was (`pooled_nb.shard.Source`)."""
 
     text: str
+    source: Source = ""
 
 
 class Notice(Struct, frozen=True, tag="notice"):
@@ -152,6 +164,10 @@ class Status(Struct, frozen=True, kw_only=True):
     tps: float = 0.0
     """Tokens per second of the last answer whose numbers this device knows; 0: not known."""
     dtype: str = ""
+    kv: str = "f16"
+    """How caches are kept: ``f16`` (the room's dtype) or ``q8`` (a class of exactness of its own)."""
+    drafts: str = ""
+    """What can draft besides prompt lookup: ``model``, ``layers``, or nothing."""
     need_gb: float = 0.0
     """What the model needs in this room (weights and caches, GB); 0: not known here."""
     signaling: str = ""

@@ -18,7 +18,9 @@ from pooled_nb.shard.door import (
     Sampled,
     Sampling,
     Shard,
+    Source,
     Turn,
+    Want,
 )
 from pooled_nb.shard.lend import lend_gb
 from pooled_nb.shard.opening import open_shard
@@ -42,7 +44,9 @@ __all__ = [
     "Sampling",
     "Shard",
     "Share",
+    "Source",
     "Turn",
+    "Want",
     "lend_gb",
     "open_shard",
     "plan_memory",

@@ -21,6 +21,7 @@ from pooled_nb.shard.door import (
     Sampled,
     Sampling,
     Turn,
+    Want,
 )
 
 T = TypeVar("T")
@@ -78,9 +79,22 @@ class Caller(abc.ABC):
         sampling: Sampling,
         first: bool = False,
         after: list[int] | None = None,
+        seen: list[int] | None = None,
+        drafts: list[int] | None = None,
+        want: Want | None = None,
     ) -> Sampled:
         """See `Shard.sample`."""
-        job = protocol.Sample(data=data, pos=pos, n=n, sampling=sampling, first=first, after=after)
+        job = protocol.Sample(
+            data=data,
+            pos=pos,
+            n=n,
+            sampling=sampling,
+            first=first,
+            after=after,
+            seen=seen,
+            drafts=drafts,
+            want=want,
+        )
         return await self._run(job, Sampled)
 
     async def flush(self) -> str:

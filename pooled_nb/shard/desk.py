@@ -90,12 +90,16 @@ class Desk:
             self._text = TextStream(chat.tokenizer)
             for token in job.after or ():
                 self._text.push([token])
-        tokens = self._engine.sample(job.data, pos=job.pos, n=job.n, sampling=job.sampling)
-        at = next((i for i, token in enumerate(tokens) if token in chat.eos), None)
+        drawn = self._engine.sample(job.data, pos=job.pos, n=job.n, sampling=job.sampling)
+        tokens: list[int] = []
+        for token, draft in zip(drawn, [*(job.drafts or drawn[:-1]), -1], strict=True):
+            tokens.append(token)
+            if token in chat.eos or token != draft:
+                break
+        end = tokens[-1] in chat.eos
         # What follows an end token in the same frame is no part of the answer.
-        tokens = tokens if at is None else tokens[: at + 1]
-        text = self._text.push(tokens if at is None else tokens[:at])
-        return Sampled(tokens=tokens, text=text, end=at is not None)
+        texts = [self._text.push([token]) for token in (tokens[:-1] if end else tokens)]
+        return Sampled(tokens=tokens, texts=[*texts, ""] if end else texts, end=end)
 
     def _render(self, job: protocol.Render) -> Prompt:
         return self._needs_ends().render(job.turns, thinking=job.thinking)

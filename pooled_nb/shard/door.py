@@ -91,7 +91,14 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ends_bytes
         Bytes of embedding, final norm and head; tied weights are counted once.
     kv_bytes
-        Bytes one token takes in each layer's cache, 16-bit.
+        Bytes one token takes in each layer's cache, 16-bit; 0 where a layer keeps no keys and values.
+    state_bytes
+        Bytes of each layer's running state, in the dtypes it is kept in; 0 for attention alone. A device
+        also keeps one more for each column of a ``spec`` frame (PROTOCOL section 5).
+    glued
+        Ranges ``[lo, hi)`` that one device must hold whole: layers that share one cache.
+    draft_layers, draft_bytes
+        The model's own draft layers in its files (multi-token prediction), and their bytes in ``dtype``.
     eos
         Every end-of-turn id the model's files name.
     """
@@ -112,6 +119,10 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     config_sha256: str
     files: dict[str, FileFact]
     eos: list[int]
+    state_bytes: list[int] = field(default_factory=list)
+    glued: list[tuple[int, int]] = field(default_factory=list)
+    draft_layers: int = 0
+    draft_bytes: int = 0
     note: str = ""
     """One sentence the person should know (an offline copy is used, …)."""
 
@@ -123,6 +134,11 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
     mode: frames of their own width, no buckets, same tokens not promised. ``device``: ``auto``,
     ``cpu``, ``cuda``. ``max_gb``: what the device lends; accelerate places the range within it.
     ``max_download_gb``: GB (10⁹ bytes) that may come from the hub for this load; None for any number.
+
+    ``kv``: how caches are kept: ``f16`` (the room's dtype) or ``q8`` (int8; a class of its own, other bits).
+    ``room``: what disk copies of checkpoints are kept under; empty: none are kept. ``draft``: a small model
+    with the same tokenizer that drafts (whole, on the host); ``draft_layers``: how many of the model's own
+    draft layers are loaded (host).
     """
 
     repo: str
@@ -143,15 +159,24 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
     device: str = "auto"
     max_gb: float | None = None
     max_download_gb: float | None = None
+    kv: str = "f16"
+    room: str = ""
+    draft: LoadSpec | None = None
+    draft_layers: int = 0
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """What was loaded: bytes of weights and of caches, and how long it took."""
+    """What was loaded: bytes of weights and of caches (states and their snapshots included), and how long
+    it took. ``slots``: checkpoints read back from disk (PROTOCOL section 7). ``drafts``: what can draft
+    besides prompt lookup: ``model``, ``layers`` or nothing.
+    """
 
     weights: int
     cache: int
     seconds: float
     placed: str
+    slots: list[int] = field(default_factory=list)
+    drafts: str = ""
 
 
 class Columns(Struct, frozen=True, kw_only=True):
@@ -191,17 +216,27 @@ class Forwarded(Struct, frozen=True, kw_only=True):
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """How a token is drawn. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off.
+    """How a token is drawn, and which texts end an answer.
+
+    ``temperature`` 0 is greedy. Off are ``top_k`` 0, ``top_p`` 1, ``min_p`` 0 (the part of the largest
+    probability that a token needs), ``repetition_penalty`` 1 (of Hugging Face: every token of prompt and
+    answer), ``presence_penalty`` 0 (of OpenAI: every token of the answer). ``logit_bias`` is added to
+    logits, by token id. ``stop``: the answer ends before the first of these texts.
 
     Raises
     ------
     BadQuestion
-        One of them is no number that a token can be drawn with.
+        One of them is no number that a token can be drawn with, or a stop text is empty.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -210,6 +245,19 @@ class Sampling(Struct, frozen=True, kw_only=True):
         )
         _need(0 <= self.top_k < 1 << 63, "top_k", "0 or a larger whole number")
         _need(0 <= self.top_p <= 1, "top_p", "a number from 0 to 1")  # NaN is none
+        _need(0 <= self.min_p <= 1, "min_p", "a number from 0 to 1")
+        _need(
+            math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0,
+            "repetition_penalty",
+            "a number above 0",
+        )
+        _need(math.isfinite(self.presence_penalty), "presence_penalty", "a number")
+        _need(
+            all(i >= 0 and math.isfinite(b) for i, b in self.logit_bias.items()),
+            "logit_bias",
+            "numbers by token id",
+        )
+        _need(all(self.stop), "stop", "texts of at least one character")
         _need(-(1 << 63) <= self.seed < 1 << 64, "seed", "a whole number of at most 64 bits")
 
 
@@ -218,13 +266,38 @@ def _need(good: bool, name: str, what: str) -> None:
         raise BadQuestion(f"No token can be drawn with this {name}.", f"Give {what}.")
 
 
+Source = Literal["", "draft", "lookup"]
+"""Where drafts come from: nowhere, a draft model or draft layers, or text that stands there already."""
+
+
+class Want(Struct, frozen=True, kw_only=True):
+    """How many drafts the next frame may have, by where they come from. Lookup is tried first."""
+
+    lookup: int = 0
+    draft: int = 0
+
+
 class Sampled(Struct, frozen=True, kw_only=True):
-    """Tokens drawn, one per column, with the text they add to the answer (whole characters only)."""
+    """Tokens drawn, with the text each adds to the answer (whole characters only).
+
+    Of a verify frame these are the drafts that agree with what was drawn, and one token more: the columns
+    after it were computed from a wrong draft.
+    """
 
     tokens: list[int]
-    text: str
+    texts: list[str]
     end: bool
     """The last token ends the turn (it adds no text)."""
+    stopped: bool = False
+    """The last token completed a stop text; neither it nor what follows is in ``texts``."""
+    drafts: list[int] = field(default_factory=list)
+    """Guesses for the next frame, after the last token: at most as many as wanted."""
+    source: Source = ""
+
+    @property
+    def text(self) -> str:
+        """What all of them add."""
+        return "".join(self.texts)
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -316,12 +389,27 @@ class Shard(Protocol):
         sampling: Sampling,
         first: bool = False,
         after: list[int] | None = None,
+        seen: list[int] | None = None,
+        drafts: list[int] | None = None,
+        want: Want | None = None,
     ) -> Sampled:
         """Final norm, head, and one token per column; that of column i sits at position ``pos + i + 1``.
 
-        ``first`` begins an answer's text, or goes on with it ``after`` the tokens whose text is out already:
-        no space is lost there, and a character whose first part they hold becomes whole. Drawn by an RNG
-        keyed by (seed, position of the token).
+        Parameters
+        ----------
+        first
+            Begins an answer's text, or goes on with it ``after`` the tokens whose text is out already: no
+            space is lost there, and a character whose first part they hold becomes whole.
+        seen
+            With ``first``: all tokens of the prompt (``after`` included): what penalties count, and what
+            lookup and draft models read. The shard remembers them, and what it draws, until the next first.
+        drafts
+            Tokens of columns 1 to n − 1 of a verify frame. Drawing stops at the first that differs.
+        want
+            Guesses to bring for the next frame.
+
+        Each token is drawn by an RNG keyed by (seed, position of the token), with penalties counted over
+        all tokens before it, so that verify frames and plain ones draw the same (PROTOCOL section 7).
         """
 
     async def flush(self) -> str:

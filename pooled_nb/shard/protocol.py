@@ -25,6 +25,7 @@ from pooled_nb.shard.door import (
     Sampled,
     Sampling,
     Turn,
+    Want,
 )
 
 MAX_MESSAGE = 1 << 28
@@ -78,6 +79,9 @@ class Sample(Job, frozen=True, kw_only=True):
     sampling: Sampling
     first: bool = False
     after: list[int] | None = None
+    seen: list[int] | None = None
+    drafts: list[int] | None = None
+    want: Want | None = None
 
 
 class Flush(Job, frozen=True, kw_only=True):

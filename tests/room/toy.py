@@ -24,6 +24,7 @@ from pooled_nb.shard import (
     Sampled,
     Sampling,
     Turn,
+    Want,
 )
 
 LAYERS = 6
@@ -151,14 +152,17 @@ class ToyShard:
         sampling: Sampling,
         first: bool = False,
         after: list[int] | None = None,
+        seen: list[int] | None = None,
+        drafts: list[int] | None = None,
+        want: Want | None = None,
     ) -> Sampled:
         assert len(data) == 16 * n
         self._drawn = 1 + len(after or ()) if first else self._drawn + 1
         seed = sampling.seed * 1_000_003 + pos if sampling.temperature else 0
         token = 1 + (struct.unpack("<4I", data)[0] + seed) % (VOCAB - 1)
         if self._drawn > self.end_after:
-            return Sampled(tokens=[END], text="", end=True)
-        return Sampled(tokens=[token], text=chr(31 + token), end=False)
+            return Sampled(tokens=[END], texts=[""], end=True)
+        return Sampled(tokens=[token], texts=[chr(31 + token)], end=False)
 
     async def flush(self) -> str:
         return ""

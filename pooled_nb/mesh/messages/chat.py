@@ -21,6 +21,10 @@ OnOff = bool | Annotated[int, Meta(ge=0, le=1)]
 """On, off, or absent for neither: unlike a flag, off is said."""
 
 
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""A token; in JSON the keys of an object are texts, and these are read as numbers."""
+
+
 class NbParams(Part, frozen=True, kw_only=True):
     """*(nb)* How this one question wants to be answered; absent: the room's style."""
 
@@ -29,6 +33,15 @@ class NbParams(Part, frozen=True, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=5)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**20)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    logit_bias: (
+        Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=300)] | None
+    ) = None
+    stop: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=16)] | None = (
+        None
+    )
     system: Annotated[str, Meta(max_length=MAX_QUESTION)] | None = None
     thinking: OnOff | None = None
 
@@ -105,6 +118,8 @@ class NbStats(Part, frozen=True, kw_only=True):
     tokens: Count = 0
     prompt: Count = 0
     reused: Count = 0
+    drafted: Count = 0
+    accepted: Count = 0
     ms: Real = 0.0
     first_ms: Real = 0.0
 

@@ -129,6 +129,8 @@ class LayersHeld(Message, frozen=True, kw_only=True):
     """*(nb)* Exact mode and one ``sig``: the text is the same as one device alone would give."""
     dtype: Annotated[str, Meta(max_length=20)] | None = None
     """*(nb)* torch name of what the room computes in."""
+    kv: Annotated[str, Meta(max_length=8)] | None = None
+    """*(nb)* How caches are kept, as in ``ai-load``."""
 
 
 @message("ai-ready-all")
