@@ -18,6 +18,7 @@ from pooled_nb.errors import BadQuestion, ModelNotSupported
 from pooled_nb.shard.control import Control
 from pooled_nb.shard.door import Prompt, Turn
 from pooled_nb.shard.eos import end_tokens
+from pooled_nb.shard.stops import tags_of
 from pooled_nb.shard.turns import fold_system, merge_runs
 
 MARK = "\ue0f0answer\ue0f1"
@@ -40,6 +41,7 @@ class Chat:
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self.eos = eos
+        self.tags = tags_of(tokenizer)
         self._kept: dict[bytes, str] = {}
         self._kept_size = 0
         self._hashes: list[Any] = []

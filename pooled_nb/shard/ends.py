@@ -6,6 +6,7 @@ own ``forward`` runs over a stand-in for its body that hands on the hidden state
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,8 +37,11 @@ class _Output:
 class _Body(nn.Module):
     """In place of the model's body: norm only."""
 
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, norm: nn.Module, base: nn.Module) -> None:
         super().__init__()
+        for name, value in vars(base).items():
+            if isinstance(value, int | float) and name != "training":
+                setattr(self, name, value)  # a scale of the logits, say, that the body keeps
         self.norm = norm
 
     def forward(self, *args: Any, inputs_embeds: torch.Tensor, **kwargs: Any) -> _Output:
@@ -62,30 +66,47 @@ class Ends:
         head = model.get_output_embeddings()  # asked first: it looks through the body
         norm = getattr(parts.base, parts.norm)
         setattr(parts.base, parts.norm, nn.Identity())
-        names = [name for name, child in model.named_children() if child is parts.base]
-        if len(names) != 1 or head is None:
+        places = [
+            (part, name)
+            for part in model.modules()
+            for name, child in part.named_children()
+            if child is parts.base
+        ]
+        if len(places) != 1 or head is None:
             raise ModelNotSupported(f"{type(model).__name__} is not a body with a head.", OTHER_MODEL)
-        setattr(model, names[0], _Body(norm))
+        setattr(*places[0], _Body(norm, parts.base))
         self._model = model
+        self.norm = norm
+        self._head_name = next(name for name, module in model.named_modules() if module is head)
         self.device = where(head)
         self._rows = min(width, ROWS) if self.device.type == "cpu" else width
         # A tied head is the embedding, which is looked up in plain order: packing it would hold it twice.
         if not any(p is head.weight for p in parts.base.parameters()):
             pack_all(model)
 
-    @torch.inference_mode()
+    @property
+    def head(self) -> nn.Module:
+        """The head alone, without the norm before it."""
+        head: nn.Module = self._model.get_submodule(self._head_name)
+        return head
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits of each column.
+        """Logits of all columns: ``[n, vocab]``; see `rows`."""
+        return torch.stack(list(self.rows(hidden)))
+
+    @torch.inference_mode()
+    def rows(self, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Logits, column by column; who stops early does not pay for the columns after it.
 
         Parameters
         ----------
         hidden
             ``[n, dim]``, after the last layer.
 
-        Returns
-        -------
+        Yields
+        ------
         Tensor
-            ``[n, vocab]``, float32, on the CPU.
+            ``[vocab]``, float32, on the CPU.
 
         Raises
         ------
@@ -93,14 +114,15 @@ class Ends:
             NaN or infinity came out of norm or head.
         """
         step = self._rows or hidden.shape[0]
-        rows = [self._head(hidden[i : i + step], step) for i in range(0, hidden.shape[0], step)]
-        logits = rows[0] if len(rows) == 1 else torch.cat(rows)
-        if not bool(torch.isfinite(logits).all()):
-            raise WrongNumbers(
-                "NaN or infinity was produced here, by the final norm or the head.",
-                "Host the model in another dtype (float32 or bfloat16).",
-            )
-        return logits
+        for i in range(0, hidden.shape[0], step):
+            for logits in self._head(hidden[i : i + step], step):
+                # One by one: what a wrong draft gives does not fail the token before it.
+                if not bool(torch.isfinite(logits).all()):
+                    raise WrongNumbers(
+                        "NaN or infinity was produced here, by the final norm or the head.",
+                        "Start the room in another dtype (bfloat16 or float32), or check the model's files.",
+                    )
+                yield logits
 
     def _head(self, hidden: torch.Tensor, rows: int) -> torch.Tensor:
         n = hidden.shape[0]
