@@ -22,12 +22,16 @@ from pooled_nb.shard.door import (
     Turn,
     Want,
 )
+from pooled_nb.shard.footprint import KV_FORMS, KVQ, CacheSizes, cache_sizes
 from pooled_nb.shard.lend import lend_gb
 from pooled_nb.shard.opening import open_shard
 from pooled_nb.shard.plan import Candidate, ModelSize, Plan, Share, plan_memory, plan_speed
 
 __all__ = [
     "BUCKET",
+    "KVQ",
+    "KV_FORMS",
+    "CacheSizes",
     "Candidate",
     "Columns",
     "Control",
@@ -47,6 +51,7 @@ __all__ = [
     "Source",
     "Turn",
     "Want",
+    "cache_sizes",
     "lend_gb",
     "open_shard",
     "plan_memory",

@@ -101,7 +101,9 @@ class Caller(abc.ABC):
         """See `Shard.flush`."""
         return await self._run(protocol.Flush(), str)
 
-    async def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
+    async def render(
+        self, turns: list[Turn], *, thinking: bool | None = None, sampling: Sampling | None = None
+    ) -> Prompt:
         """See `Shard.render`."""
         for turn in turns:
             try:
@@ -111,7 +113,8 @@ class Caller(abc.ABC):
                     f"The text holds half a character (at letter {error.start + 1}), which is no text.",
                     "Write that character again.",
                 ) from error
-        return await self._run(protocol.Render(turns=turns, thinking=thinking), Prompt)
+        job = protocol.Render(turns=turns, thinking=thinking, sampling=sampling)
+        return await self._run(job, Prompt)
 
     async def unload(self) -> None:
         """See `Shard.unload`."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from pooled_nb.errors import FrameRefused, ShardError
+from pooled_nb.errors import FrameRefused, PooledError, ShardError
 from pooled_nb.shard import protocol
 from pooled_nb.shard.chat import Chat
 from pooled_nb.shard.device import device_facts
 from pooled_nb.shard.door import Loaded, LoadSpec, Progress, Prompt, Sampled
+from pooled_nb.shard.draft_loading import load_drafter
+from pooled_nb.shard.drafter import Drafts
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.facts import model_facts
+from pooled_nb.shard.faults import memory_ran_out, no_memory
+from pooled_nb.shard.history import History
+from pooled_nb.shard.penalties import check_bias
 from pooled_nb.shard.sources import fetch, find
-from pooled_nb.shard.text import TextStream
+from pooled_nb.shard.stops import AnswerText, ends_of
+
+_DOING = {protocol.Forward: "while it computed", protocol.Sample: "while it drew a token"}
 
 
 class Desk:
@@ -19,7 +26,10 @@ class Desk:
     def __init__(self) -> None:
         self._engine = Engine()
         self._chat: Chat | None = None
-        self._text: TextStream | None = None
+        self._text: AnswerText | None = None
+        self._ends: frozenset[int] = frozenset()
+        self._history = History()
+        self._drafts = Drafts(None, 0)
 
     def run(self, job: protocol.AnyJob, progress: Progress) -> object:
         """Do a job and return what its door method returns.
@@ -29,7 +39,19 @@ class Desk:
         PooledError
             As the door says; anything else is a bug, or memory that ran out: see `pooled_nb.shard.faults`.
         """
-        progress = _once(progress)
+        try:
+            return self._do(job, _once(progress))
+        except Exception as error:
+            if not no_memory(error):
+                raise
+            # In words, and without the trace: it holds what must be freed for the next job.
+            words = (
+                error if isinstance(error, PooledError) else memory_ran_out(error, _DOING.get(type(job), ""))
+            )
+            self._engine.relieve(error)
+        raise words
+
+    def _do(self, job: protocol.AnyJob, progress: Progress) -> object:
         match job:
             case protocol.Forward():
                 _needs_columns(job.columns.n)
@@ -55,7 +77,7 @@ class Desk:
         return None
 
     def _load(self, spec: LoadSpec, progress: Progress) -> Loaded:
-        self._unload()
+        self._unload(keep=True)
         fetched = 0
 
         def fetching(pct: int, words: str) -> None:
@@ -66,14 +88,26 @@ class Desk:
         folder = fetch(spec, progress=fetching)
         # Tokenizer first: a host cannot do without it, and it costs little.
         chat = Chat.load(folder) if spec.ends else None
+        drafting = spec.ends and (spec.draft is not None or spec.draft_layers > 0)
+        end = 90 if drafting else 100
         loaded = self._engine.load(
-            spec, folder, lambda pct, words: progress(fetched + pct * (100 - fetched) // 100, words)
+            spec, folder, lambda pct, words: progress(fetched + pct * (end - fetched) // 100, words)
         )
+        drafter = None
+        if drafting and chat:
+            alone = loaded
+            drafter, loaded = load_drafter(
+                spec, loaded, self._engine, folder, chat, lambda pct, words: progress(90 + pct // 10, words)
+            )
+            self._engine.reserve(loaded.weights + loaded.cache - alone.weights - alone.cache)
+        self._drafts = Drafts(drafter, self._engine.vocab)
+        self._engine.on_spare = self._drafts.saw if loaded.drafts == "layers" else None
         self._chat = chat
         return loaded
 
-    def _unload(self) -> None:
-        self._engine.unload()
+    def _unload(self, *, keep: bool = False) -> None:
+        self._drafts.close()
+        self._engine.unload(keep=keep)
         self._chat = self._text = None
 
     def _needs_ends(self) -> Chat:
@@ -86,23 +120,55 @@ class Desk:
     def _sample(self, job: protocol.Sample) -> Sampled:
         chat = self._needs_ends()
         _needs_columns(job.n)
-        if job.first or self._text is None:
-            self._text = TextStream(chat.tokenizer)
-            for token in job.after or ():
-                self._text.push([token])
-        drawn = self._engine.sample(job.data, pos=job.pos, n=job.n, sampling=job.sampling)
-        tokens: list[int] = []
-        for token, draft in zip(drawn, [*(job.drafts or drawn[:-1]), -1], strict=True):
-            tokens.append(token)
-            if token in chat.eos or token != draft:
-                break
-        end = tokens[-1] in chat.eos
-        # What follows an end token in the same frame is no part of the answer.
-        texts = [self._text.push([token]) for token in (tokens[:-1] if end else tokens)]
-        return Sampled(tokens=tokens, texts=[*texts, ""] if end else texts, end=end)
+        text = self._begin(job, chat) if job.first else self._text
+        if text is None:
+            # After a load, say: without what was said before, penalties and stop texts would count anew.
+            raise FrameRefused("No answer has begun here.", "Ask again.")
+        texts: list[str] = []
+
+        def ends(token: int) -> bool:
+            # What follows an end token in the same frame is no part of the answer.
+            end = token in self._ends
+            texts.append("" if end else text.push(token))
+            return end or text.stopped
+
+        tokens = self._engine.sample(
+            job.data,
+            pos=job.pos,
+            n=job.n,
+            sampling=job.sampling,
+            history=self._history,
+            drafts=job.drafts,
+            ends=ends,
+        )
+        end = tokens[-1] in self._ends
+        want = None if end or text.stopped else job.want
+        guessed, source = self._drafts.next(job.pos, len(tokens), job.data, want, job.sampling)
+        return Sampled(
+            tokens=tokens, texts=texts, end=end, stopped=text.stopped, drafts=guessed, source=source
+        )
+
+    def _begin(self, job: protocol.Sample, chat: Chat) -> AnswerText:
+        """Begin an answer, or go on with one."""
+        after = job.after or []
+        seen = job.seen or after
+        if (
+            not all(0 <= token < self._engine.vocab for token in seen)
+            or seen[len(seen) - len(after) :] != after
+        ):
+            raise FrameRefused("What was said before is not of this model.", "Send it again.")
+        self._history = History(seen, len(after))
+        stops = job.sampling.stop
+        self._ends = chat.eos | ends_of(chat.tokenizer, stops)
+        self._text = AnswerText(chat.tokenizer, stops=stops, tags=chat.tags, after=after)
+        self._drafts.begin(self._history, self._ends)
+        return self._text
 
     def _render(self, job: protocol.Render) -> Prompt:
-        return self._needs_ends().render(job.turns, thinking=job.thinking)
+        chat = self._needs_ends()
+        if job.sampling:
+            check_bias(job.sampling, self._engine.vocab)
+        return chat.render(job.turns, thinking=job.thinking)
 
 
 def _needs_columns(n: int) -> None:

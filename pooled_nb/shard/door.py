@@ -92,6 +92,9 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
         Bytes of embedding, final norm and head; tied weights are counted once.
     kv_bytes
         Bytes one token takes in each layer's cache, 16-bit; 0 where a layer keeps no keys and values.
+    kv_rows
+        Rows of one token in each layer's cache, one of keys and one of values for each head: where caches are
+        int8 (``q8``), each has a scale.
     state_bytes
         Bytes of each layer's running state, in the dtypes it is kept in; 0 for attention alone. A device
         also keeps one more for each column of a ``spec`` frame (PROTOCOL section 5).
@@ -119,6 +122,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     config_sha256: str
     files: dict[str, FileFact]
     eos: list[int]
+    kv_rows: list[int] = field(default_factory=list)
     state_bytes: list[int] = field(default_factory=list)
     glued: list[tuple[int, int]] = field(default_factory=list)
     draft_layers: int = 0
@@ -168,7 +172,7 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
 class Loaded(Struct, frozen=True, kw_only=True):
     """What was loaded: bytes of weights and of caches (states and their snapshots included), and how long
     it took. ``slots``: checkpoints read back from disk (PROTOCOL section 7). ``drafts``: what can draft
-    besides prompt lookup: ``model``, ``layers`` or nothing.
+    besides prompt lookup: ``model``, ``layers`` or nothing. ``note``: what the person should know, in words.
     """
 
     weights: int
@@ -177,6 +181,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     placed: str
     slots: list[int] = field(default_factory=list)
     drafts: str = ""
+    note: str = ""
 
 
 class Columns(Struct, frozen=True, kw_only=True):
@@ -413,9 +418,11 @@ class Shard(Protocol):
         """
 
     async def flush(self) -> str:
-        """Text held back for a character that never became whole."""
+        """Text held back: for a character, a tag or a stop text that never became whole."""
 
-    async def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
+    async def render(
+        self, turns: list[Turn], *, thinking: bool | None = None, sampling: Sampling | None = None
+    ) -> Prompt:
         """The conversation through the model's chat template, up to where the assistant speaks.
 
         Where the last turn is the assistant's, it stays open: the assistant goes on from there.
@@ -424,15 +431,21 @@ class Shard(Protocol):
         ----------
         thinking
             Whether the model is to think first, where its template can say so; None: its own way.
+        sampling
+            How the answer will be drawn: refused here, before anything is computed, where this model cannot.
 
         Raises
         ------
         BadQuestion
-            The template refuses (said in its own words), or a text holds half a character.
+            The template refuses (said in its own words), a text holds half a character, or ``logit_bias``
+            names a token that the model does not have.
         """
 
     async def unload(self) -> None:
-        """Free the weights and caches."""
+        """Free the weights and caches; disk copies of the room's checkpoints are removed."""
 
     async def close(self) -> None:
-        """End the shard. Never raises."""
+        """End the shard, disk copies included, as far as a second allows. Never raises.
+
+        They stay where a shard dies, for the device that comes back (PROTOCOL section 7).
+        """

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct, field
 
 from pooled_nb.shard.door import FileFact
+from pooled_nb.shard.draft_names import draft_name, layers_before
 from pooled_nb.shard.eos import read_json
 from pooled_nb.shard.headers import INDEX, SINGLE
 from pooled_nb.shard.prints import file_sha256, weights_sample
@@ -62,24 +63,30 @@ def pickled(names: list[str]) -> str:
     return next((n for n in sorted(names) if PurePosixPath(n).suffix in (*_PICKLES, ".gguf", ".onnx")), "")
 
 
-def needed_files(weight_map: dict[str, str], lo: int, hi: int, ends: bool) -> list[str]:
-    """Return the files that hold layers ``[lo, hi)`` (and the ends), and no other.
+def needed_files(weight_map: dict[str, str], lo: int, hi: int, ends: bool, drafts: int = 0) -> list[str]:
+    """Return the files that hold layers ``[lo, hi)`` (and the ends, and so many draft layers), and no other.
 
     They are fetched whole: a file that also holds other layers brings these along, to the disk, not into
     memory. Names from an index come from outside: one that leads out of the folder is dropped here, and its
     tensors are then missed by name when the range is loaded.
     """
-    return sorted(
-        {name for tensor, name in weight_map.items() if in_range(tensor, lo, hi, ends) and is_weights(name)}
-    )
+    layers = layers_before(weight_map, drafts)
+
+    def needed(tensor: str) -> bool:
+        return in_range(tensor, lo, hi, ends) or bool(drafts and draft_name(tensor, layers))
+
+    return sorted({name for tensor, name in weight_map.items() if needed(tensor) and is_weights(name)})
 
 
-def read_files(folder: Path, lo: int, hi: int, ends: bool) -> list[str]:
-    """Return the weights files of a folder that `headers.read_map` reads for layers ``[lo, hi)``."""
+def read_files(folder: Path, lo: int, hi: int, ends: bool, drafts: int = 0) -> list[str]:
+    """Return the weights files of a folder that `headers.read_map` reads for layers ``[lo, hi)``.
+
+    See `needed_files`.
+    """
     if (folder / INDEX).is_file():
         index = read_json(folder / INDEX).get("weight_map")
         where = index if isinstance(index, dict) else {}
-        return needed_files({str(k): str(v) for k, v in where.items()}, lo, hi, ends)
+        return needed_files({str(k): str(v) for k, v in where.items()}, lo, hi, ends, drafts)
     if (folder / SINGLE).is_file():
         return [SINGLE]
     return sorted(path.name for path in folder.glob("*.safetensors"))

@@ -142,7 +142,8 @@ def _weights(spec: LoadSpec) -> list[str]:
         weight_map = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(weight_map, dict):
             raise ModelNotFound(f"The index of {spec.repo} is damaged.", "Choose another model.")
-        return needed_files({str(k): str(v) for k, v in weight_map.items()}, spec.lo, spec.hi, spec.ends)
+        named = {str(k): str(v) for k, v in weight_map.items()}
+        return needed_files(named, spec.lo, spec.hi, spec.ends, spec.draft_layers)
     if SINGLE in spec.files or not spec.files:
         return [SINGLE]
     return sorted(name for name in spec.files if is_weights(name))

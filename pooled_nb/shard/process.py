@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from pooled_nb.errors import ShardDied, ShardError
+from pooled_nb.errors import PooledError, ShardDied, ShardError
 from pooled_nb.shard import protocol
 from pooled_nb.shard.caller import Caller
 from pooled_nb.shard.door import Progress
@@ -27,6 +27,8 @@ from pooled_nb.shard.threads import limit_environment
 
 _GRACE_S = 3.0
 """Seconds a child has to end by itself, and again after it was told to."""
+_FORGET_S = 1.0
+"""Seconds a child that ends has to remove the disk copies of its room's checkpoints."""
 _TAIL = 4096
 """Bytes of the child's standard error that are kept for the sentence about its end."""
 _BUFFER = 4 << 20
@@ -60,6 +62,8 @@ class ProcessShard(Caller):
         self._tail = bytearray()
         self._ended: str | None = None
         self._closing = False
+        self._keeps = False
+        """Checkpoints of a room are kept on disk: who closes a shard does not come back for them."""
 
     @property
     def pid(self) -> int | None:
@@ -71,6 +75,8 @@ class ProcessShard(Caller):
             raise ShardError("The shard is closed.", "Open another one.")
         if self._ended is not None:
             raise self._died()
+        if isinstance(job, protocol.Load):
+            self._keeps = bool(job.spec.room)
         loop = asyncio.get_running_loop()
         self._number += 1
         number = self._number
@@ -187,6 +193,9 @@ class ProcessShard(Caller):
 
     async def close(self) -> None:
         """See `Shard.close`: asks by closing the pipe, after 3 s tells it to end, after 3 more kills it."""
+        if self._keeps:
+            with contextlib.suppress(PooledError, asyncio.TimeoutError):
+                await asyncio.wait_for(self.unload(), _FORGET_S)
         self._closing = True
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)

@@ -93,6 +93,7 @@ class Render(Job, frozen=True, kw_only=True):
 
     turns: list[Turn]
     thinking: bool | None = None
+    sampling: Sampling | None = None
 
 
 class Unload(Job, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ def _difference(folder: Path, spec: LoadSpec) -> str:
     """Say how a folder differs from the room's model: config, index, and the weights this range reads."""
     if not (folder / "config.json").is_file():
         return "it is gone, or holds no config.json"
-    read = read_files(folder, spec.lo, spec.hi, spec.ends)
+    read = read_files(folder, spec.lo, spec.hi, spec.ends, spec.draft_layers)
     if any(is_weights(name) for name in spec.files):
         strange = next((name for name in read if name not in spec.files and (folder / name).is_file()), "")
         if strange:

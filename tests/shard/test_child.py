@@ -88,7 +88,7 @@ def test_errors_that_are_none_of_ours_get_words():
     assert isinstance(memory, protocol.Failed)
     assert (odd.cls, memory.cls) == ("ShardError", "ModelTooBig")
     assert "KeyError" in odd.what
-    assert "ran out" in memory.what
+    assert "ran out of memory" in memory.what
     assert "Traceback" in stderr
     assert isinstance(after, protocol.Done)
 

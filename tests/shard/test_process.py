@@ -349,3 +349,34 @@ async def test_whatever_is_asked_only_our_errors_come_back(model, process):
         assert (await shard.forward(one, reset, tokens=[1])).data == frame.data
     finally:
         await shard.close()
+
+
+async def test_one_that_dies_leaves_disk_copies_and_one_that_is_closed_does_not(model, tmp_path):
+    """PROTOCOL section 7: checkpoints on disk are for a device that comes back, not for one that leaves."""
+    cache = tmp_path / "cache"
+    slots, rows, facts = [], [], None
+    for dies in (True, False):
+        shard = ProcessShard({"POOLED_CACHE": str(cache)})
+        facts = facts or await shard.inspect(str(model))
+        states = bytes(3 * facts.dim * 4)
+        loaded = await shard.load(spec_of(facts, lo=0, hi=1, ends=False, room="one"))
+        slots.append(loaded.slots)
+        if dies:
+            await shard.forward(Columns(pos=0, n=3, wide=False), Control(), data=states)
+        control = Control(sv=5) if dies else Control(ld=5)
+        done = await shard.forward(Columns(pos=3, n=3, wide=False), control, data=states)
+        rows.append(done.data)
+        await until(lambda: copies(cache) == ["5"])
+        if dies:
+            os.kill(shard.pid, signal.SIGKILL)
+            await until(lambda shard=shard: gone(shard.pid))
+        await shard.close()
+    assert slots == [[], [5]]
+    assert rows[0] == rows[1]
+    assert copies(cache) == []
+
+
+def copies(cache: Path) -> list[str]:
+    return [
+        path.name for path in cache.rglob("*") if path.is_file() and path.name not in ("lock", "hashes.json")
+    ]
