@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from pooled_nb.shard.kept import cache_folder
 from tests.light import is_light
 
 
@@ -28,7 +31,18 @@ def own_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Rooms of tests are found by tests alone; shards share the cores with whatever else runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLED_RUNTIME_DIR", str(tmp_path_factory.mktemp("rooms")))
+        patch.setenv("POOLED_CACHE", str(_own_cache(tmp_path_factory.mktemp("cache"))))
         patch.setenv("POOLED_THREADS", os.environ.get("POOLED_THREADS", "1"))
         patch.delenv("POOLED_LINK", raising=False)
         patch.delenv("POOLED_SIGNAL", raising=False)
         yield
+
+
+def _own_cache(folder: Path) -> Path:
+    """A cache for what tests leave, with the models of the user's: to make one takes minutes."""
+    models = cache_folder() / "models"
+    with contextlib.suppress(OSError):  # Windows lets not everybody link, and a home may be read-only
+        models.mkdir(parents=True, exist_ok=True)
+        (folder / "models").symlink_to(models, target_is_directory=True)
+        return folder
+    return cache_folder()
