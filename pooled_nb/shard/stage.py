@@ -6,17 +6,26 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import Cache
 
 from pooled_nb.errors import ModelNotSupported, WrongNumbers
-from pooled_nb.shard import masks, probe
+from pooled_nb.shard import masks, mixers, probe
 from pooled_nb.shard.arch import OTHER_MODEL, Parts, where
+from pooled_nb.shard.attend import grouped_attention
 from pooled_nb.shard.cache import Slab
-from pooled_nb.shard.compat import cache_keyword, grouped_attention
+from pooled_nb.shard.checkpoints import Checkpoints
+from pooled_nb.shard.compat import cache_keyword, quiet
+from pooled_nb.shard.damage import refuse_damage
+from pooled_nb.shard.disk import Copies
 from pooled_nb.shard.door import Columns, Control
 from pooled_nb.shard.faults import no_memory
-from pooled_nb.shard.frames import Lane, Placed, Rules
+from pooled_nb.shard.frames import Act, Drop, Lane, Load, Placed, Restart, Rollback, Rules, Save
+from pooled_nb.shard.state import StateLayer
 
 OTHER_DTYPE = "Start the room in another dtype (bfloat16 or float32), or check the model's files."
+
+_BROKEN = (LookupError, ValueError, TypeError, AttributeError, RuntimeError)
+"""What layers raise that cannot be run so."""
 
 
 class Stage:
@@ -32,9 +41,20 @@ class Stage:
         Frame classes and context.
     embeds
         It begins with tokens (the host).
+    lasting
+        See `Slab`.
     """
 
-    def __init__(self, parts: Parts, lo: int, rules: Rules, dtype: torch.dtype, *, embeds: bool) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        lo: int,
+        rules: Rules,
+        dtype: torch.dtype,
+        *,
+        embeds: bool,
+        lasting: frozenset[int] = frozenset(),
+    ) -> None:
         base: Any = parts.base
         self.base = base
         self.layers = parts.list()
@@ -43,21 +63,29 @@ class Stage:
         self.dtype = dtype
         self.dim = int(base.config.hidden_size)
         self.lane = Lane(rules)
-        self.slab = Slab(len(self.layers), rules.capacity)
+        self.slab = Slab(len(self.layers), rules.capacity, rules.kv, lasting)
         self._keyword = cache_keyword(self.base)
         self._device = where(base if embeds else self.layers[0])
         self._inlet: torch.Tensor | None = None
-        enter = None
+        self._mixers: list[mixers.Mixer] = []
+        self._rounds = False
+        hooks = [layer.register_forward_hook(self._leave) for layer in self.layers]
         if not embeds:
-            enter = self.layers[0].register_forward_pre_hook(self._enter, with_kwargs=True)
+            hooks.append(self.layers[0].register_forward_pre_hook(self._enter, with_kwargs=True))
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), quiet():  # a kernel that is not installed is no news
                 self._plan = self._learn(embeds)
         except BaseException:
-            if enter is not None:
-                enter.remove()  # the layers stay as they were given
+            for hook in hooks:
+                hook.remove()  # the layers stay as they were given
+            for mixer in self._mixers:
+                mixer.detach()
             raise
+        if not self._rounds:
+            for hook in hooks[: len(self.layers)]:
+                hook.remove()
         self.slab.clear()
+        self.checkpoints = Checkpoints(self.slab, self.lane.lost)
 
     @torch.inference_mode()
     def forward(self, columns: Columns, control: Control, given: torch.Tensor) -> torch.Tensor:
@@ -86,12 +114,18 @@ class Stage:
                 f"NaN or infinity arrived here, before layer {self.lo + 1}.",
                 "Look at the device before this one.",
             )
-        placed = self.lane.accept(columns, control)
+        self.checkpoints.bring(control.ld)
+        placed, acts = self.lane.accept(columns, control)
         try:
+            for act in acts:
+                self._do(act)
+            self.checkpoints.before_write(placed.pos)
             real = self._run(given, placed)[: placed.n]
             if not bool(torch.isfinite(real).all()):
-                where = self._where(given, placed)
-                raise WrongNumbers(f"NaN or infinity was produced here, in {where}.", OTHER_DTYPE)
+                source = self._source(given, placed)
+                raise WrongNumbers(
+                    f"NaN or infinity was produced here, in {source}{_limit(self.dtype)}.", OTHER_DTYPE
+                )
         except BaseException:
             # The lane has gone on and some layers have not: what the caches hold is no conversation any more.
             self.clear()
@@ -99,9 +133,35 @@ class Stage:
         return real
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything, checkpoints too: a host drops them after any failed lap (PROTOCOL section 7)."""
         self.lane.clear()
+        self.checkpoints.clear()
         self.slab.clear()
+
+    def cut(self, length: int) -> bool:
+        """Take back all columns from ``length`` on; false, and nothing is done, where states are kept."""
+        if any(isinstance(layer, StateLayer) and layer.slots for layer in self.slab.slabs):
+            return False
+        self.lane.cut(length)
+        return True
+
+    def keep(self, budget: int | None, copies: Copies | None, found: dict[int, int]) -> None:
+        """Say what checkpoints may take and where else they may go; see `Checkpoints`."""
+        self.checkpoints = Checkpoints(self.slab, self.lane.lost, budget=budget, copies=copies, found=found)
+        self.lane.found(found)
+
+    def _do(self, act: Act) -> None:
+        match act:
+            case Rollback():
+                self.slab.rollback(act.column)
+            case Save():
+                self.checkpoints.save(act.slot, act.length)
+            case Drop():
+                self.checkpoints.drop(act.slots)
+            case Restart():
+                self.slab.restart()
+            case Load():
+                self.checkpoints.load(act.slot)
 
     def _run(self, given: torch.Tensor, placed: Placed) -> torch.Tensor:
         if placed.rows > placed.n:
@@ -119,13 +179,23 @@ class Stage:
         self.slab.frame = placed
         return self._call(given.to(self._device), positions, mask)
 
-    def _call(self, given: torch.Tensor, positions: torch.Tensor, mask: Any) -> torch.Tensor:
+    def _call(
+        self,
+        given: torch.Tensor,
+        positions: torch.Tensor,
+        mask: Any,
+        cache: Cache | None = None,
+        *,
+        beside: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         states: dict[str, torch.Tensor] = {}
         if given.is_floating_point():
-            states["inputs_embeds"] = self._inlet = given[None]
+            self._inlet = given[None]
+            # A copy: a model may scale its embeddings in place, and the first layer gets what came.
+            states["inputs_embeds"] = self._inlet.clone() if beside is None else beside[None].clone()
         else:
             states["input_ids"] = given[None]
-        keep = {self._keyword: self.slab, "use_cache": True}
+        keep = {self._keyword: self.slab if cache is None else cache, "use_cache": True}
         with grouped_attention(self._device):
             out: torch.Tensor = self.base(
                 attention_mask=mask, position_ids=positions[None], **states, **keep
@@ -138,25 +208,50 @@ class Stage:
             return (self._inlet, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._inlet}
 
+    def _leave(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
+        """Round what a layer gives to the room's dtype, in which it would travel: no split changes a bit."""
+        states = out[0] if isinstance(out, tuple) else out
+        if states.dtype == self.dtype:
+            return None
+        self._rounds = True
+        rounded = states.to(self.dtype)
+        return (rounded, *out[1:]) if isinstance(out, tuple) else rounded
+
     def _learn(self, embeds: bool) -> masks.Plan:
         """Run the model a few times: the slab takes its shape, and what we rely on is checked."""
         rows = 2
         given = self._sample(embeds)
         positions = torch.arange(rows, device=self._device)
 
-        def run(mask: Any) -> Any:
+        def run(mask: Any, beside: torch.Tensor | None = None) -> Any:
             self.slab.frame = Placed(0, rows, rows, rows)
-            return self._call(given[:rows], positions, mask)
+            self.slab.restart()
+            return self._call(given[:rows], positions, mask, beside=beside)
 
         name = type(self.base).__name__
         try:
             like = torch.zeros(1, dtype=self.dtype, device=self._device)
-            plan = self._plan = masks.learn(self.base, self.layers, run, rows, like)
-            probe.check_states(self.layers, lambda: run(plan.prepare(positions, rows, self.dtype)), name)
-            if any(layer.keys is None for layer in self.slab.slabs):
-                raise ModelNotSupported(f"{name} has layers without a cache of their own.", OTHER_MODEL)
-            probe.check_padding(self.layers, self._run, given, self._probed(), name)
-        except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            with mixers.watching(self.layers, self.slab) as found:
+                plan = self._plan = masks.learn(self.base, self.layers, run, rows, like, self.slab.attends)
+            self.slab.settle()
+            self._mixers = mixers.attach(found, self.slab, name)
+            mask = plan.prepare(positions, rows, self.dtype)
+
+            def check() -> None:
+                out = probe.check_states(self.layers, lambda: run(mask), name)
+                if self._device.type != "meta" and not bool(torch.isfinite(out).all()):
+                    refuse_damage(self.base, self.layers, self.lo, self.dtype)
+                if not embeds:
+                    probe.check_entry(lambda beside: run(mask, beside), given[:rows], name)
+                self._check_frames(given, name)
+
+            try:
+                check()
+            except (ModelNotSupported, *_BROKEN) as error:
+                if no_memory(error) or not mixers.go_slowly(self._mixers):
+                    raise
+                check()
+        except _BROKEN as error:
             if no_memory(error) or self._device.type == "meta":  # without memory it may be that only
                 raise
             # A layer that looks itself up by its number in the whole model, say, or takes no such frames.
@@ -165,6 +260,25 @@ class Stage:
                 OTHER_MODEL,
             ) from error
         return plan
+
+    def _check_frames(self, given: torch.Tensor, name: str) -> None:
+        drafted = False
+
+        def run(columns: torch.Tensor, placed: Placed) -> torch.Tensor:
+            nonlocal drafted
+            if placed.pos == 0:
+                self.slab.restart()
+            elif drafted:
+                self.slab.rollback(0)
+            drafted = placed.spec
+            return self._run(columns, placed)
+
+        def own(columns: torch.Tensor) -> Any:
+            cache = probe.Own(config=self.base.config)
+            return self._call(columns, torch.arange(len(columns), device=self._device), None, cache)
+
+        coarse = self.rules.kv != "f16"
+        probe.check_frames(self.layers, run, own, given, self._probed(), name, coarse=coarse)
 
     def _sample(self, embeds: bool) -> torch.Tensor:
         """Columns to try the layers with: any numbers will do, and these need no generator."""
@@ -176,11 +290,11 @@ class Stage:
 
     def _probed(self) -> Placed:
         """A frame in the middle of a conversation, over the longest buffer there is."""
-        n = probe.COLUMNS - probe.BEFORE
+        n = probe.COLUMNS - probe.BEFORE - 1
         rows = max(n, self.rules.width) if self.rules.exact else n
-        return Placed(probe.BEFORE, n, rows, self.rules.capacity)
+        return Placed(probe.BEFORE + 1, n, rows, self.rules.capacity)
 
-    def _where(self, given: torch.Tensor, placed: Placed) -> str:
+    def _source(self, given: torch.Tensor, placed: Placed) -> str:
         """Name the layer in which a wrong number arose: run the frame again and look after each layer."""
         bad: list[int] = []
 
@@ -201,3 +315,8 @@ class Stage:
         if bad:
             return f"layer {bad[0] + 1}"
         return f"layers {self.lo + 1} to {self.lo + len(self.layers)}"
+
+
+def _limit(dtype: torch.dtype) -> str:
+    # The usual cause in a room of GPUs without bfloat16.
+    return "; float16 holds no number above 65,504" if dtype is torch.float16 else ""

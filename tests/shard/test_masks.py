@@ -65,14 +65,14 @@ def test_a_model_that_masks_in_another_way_is_refused(
     """DESIGN section 5: what is not understood is refused, not run wrongly."""
     folder = tiny_model("llama")
     # As if the model called a function that we do not know.
-    monkeypatch.setattr(masks, "_FULL", "create_other_mask")
+    monkeypatch.delitem(masks._WINDOWS, masks._FULL)
     with pytest.raises(ModelNotSupported, match="cannot be cut into frames: it uses create_causal_mask"):
         load(folder, 0, 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("lo", "hi"), [(0, 6), (0, 3), (2, 4)])
-@pytest.mark.parametrize("name", [name for name in tiny.OTHER if name != "nanochat"])
+@pytest.mark.parametrize("name", tiny.OTHER)
 def test_a_model_that_masks_by_itself_is_refused(
     name: str, lo: int, hi: int, dtype: str, tiny_model: Make
 ) -> None:

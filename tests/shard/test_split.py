@@ -43,3 +43,16 @@ def test_splits_agree_in_bfloat16_and_eager(name: str, tiny_model: Make) -> None
     runs = [chain.run(TOKENS, ROLES) for chain in chains]
     assert first_difference(runs[0], runs[1]) is None
     assert first_difference(runs[0], runs[2]) is None
+
+
+@pytest.mark.parametrize("name", tiny.HYBRID)
+def test_layers_with_a_state_split_anywhere(name: str, tiny_model: Make) -> None:
+    """DESIGN section 5: bit-equal at 1, 3 and 6 shards, ranges without attention among them."""
+    folder = tiny_model(name)
+    kinds = roles(33, 5, 4)
+    runs = []
+    for ranges in (SPLITS[1], SPLITS[3], [(i, i + 1) for i in range(6)]):
+        chain = Chain([load(folder, lo, hi, ctx=256, dtype="bfloat16") for lo, hi in ranges], "bfloat16")
+        runs.append(chain.run(TOKENS[: len(kinds)], kinds))
+    assert first_difference(runs[0], runs[1]) is None
+    assert first_difference(runs[0], runs[2]) is None
