@@ -5,8 +5,8 @@ One generic path for every architecture (DESIGN section 5): nothing here knows a
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,47 +15,17 @@ from typing import Any, cast
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig
-from transformers.cache_utils import Cache
+from transformers import AutoConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from pooled_nb.errors import ModelNotFound, ModelNotSupported
 from pooled_nb.shard import compat
-from pooled_nb.shard.headers import INDEX, read_map
 
 MAX_LAYERS = 1000
-PER_LAYER = (
-    "layer_types",
-    "mlp_layer_types",
-    "layers_block_type",
-    "no_rope_layers",
-    "no_rope_layer_interval_types",
-)
-OTHER_MODEL = "Choose another model: pooled_nb runs text models of plain attention layers."
-_KEEPS_STATE = ("linear_attention", "conv", "mamba", "recurrent", "hybrid", "linear", "moe_mamba")
-
-
-@dataclass(frozen=True, slots=True)
-class ArchFacts:
-    """What a model is, from its config and headers; the fields are those of `ModelFacts`.
-
-    Attributes
-    ----------
-    layer_bytes, ends_bytes
-        Bytes in ``dtype``; tied weights are counted once.
-    kv_bytes
-        Bytes one token takes in each layer's cache, 16-bit.
-    """
-
-    arch: str
-    layers: int
-    dim: int
-    vocab: int
-    dtype: str
-    max_ctx: int
-    layer_bytes: list[int]
-    ends_bytes: int
-    kv_bytes: list[int]
+OTHER_MODEL = "Choose another model: pooled_nb runs text models that are one chain of layers."
+EXACT_EXPERTS = "batched_mm"
+"""Mixtures computed so that a column's bits do not depend on its frame's other columns (DESIGN section 5)."""
 
 
 @dataclass(slots=True)
@@ -111,12 +81,21 @@ def read_config(folder: Path) -> Any:
         with compat.quiet():
             # The folder is read here and now: no hub, and never code from the folder.
             config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+            text = config.get_text_config()
     except Exception as error:
         raise ModelNotSupported(
             f"The config of this {kind[:60]} model cannot be read: {_brief(error)}.", OTHER_MODEL
         ) from (error)
-    _refuse(config, kind)
-    return config.get_text_config()
+    _refuse(config, text, kind)
+    return text
+
+
+def own(config: Any, name: str) -> Any:
+    """A field of a config; None where it has none, or where its layers differ in it."""
+    try:
+        return getattr(config, name, None)
+    except RuntimeError:  # transformers refuses to say one value for all layers
+        return None
 
 
 def _brief(error: BaseException) -> str:
@@ -124,8 +103,7 @@ def _brief(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
 
 
-def _refuse(config: Any, kind: str) -> None:
-    text = config.get_text_config()
+def _refuse(config: Any, text: Any, kind: str) -> None:
     if getattr(config, "quantization_config", None) or getattr(text, "quantization_config", None):
         raise ModelNotSupported(
             "The model's weights are quantized, which this version does not read.",
@@ -138,26 +116,40 @@ def _refuse(config: Any, kind: str) -> None:
         raise ModelNotSupported(
             f"The config names {layers!r:.40} layers.", f"Use a model of 1 to {MAX_LAYERS} layers."
         )
-    types = [
-        str(t) for t in getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
-    ]
-    state = sorted({t for t in types if any(word in t for word in _KEEPS_STATE)})
-    if state:
+    if own(text, "hidden_size_per_layer_input"):
         raise ModelNotSupported(
-            f"{kind} has layers with a running state ({', '.join(state)}), which cannot be taken back yet.",
+            f"In {kind} every layer takes an embedding of its own of each token, which only the host has.",
             OTHER_MODEL,
         )
-    if getattr(text, "num_kv_shared_layers", 0):
+    if _class_of(type(text)) is None:
         raise ModelNotSupported(
-            f"{kind} has layers that share one cache, so it cannot be split between them.", OTHER_MODEL
+            f"{kind} is no model that writes text, or transformers has no text model of it by itself.",
+            OTHER_MODEL,
         )
-    if type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelNotSupported(f"{kind} is no model that writes text.", OTHER_MODEL)
 
 
 def model_class(config: Any) -> type[Any]:
     """The model's own class for causal text."""
-    return cast("type[Any]", MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+    found = _class_of(type(config))
+    assert found is not None, "read_config refuses these"
+    return found
+
+
+def _class_of(kind: type[Any]) -> type[Any] | None:
+    """The class for causal text of a config's class; None where transformers has none."""
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return cast("type[Any]", MODEL_FOR_CAUSAL_LM_MAPPING[kind])
+    # transformers lists some text models only with the multimodal ones; they are where their config says.
+    try:
+        module = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+    except ImportError:
+        return None
+    classes = [
+        value
+        for name, value in vars(module).items()
+        if name.endswith("ForCausalLM") and isinstance(value, type) and issubclass(value, PreTrainedModel)
+    ]
+    return next((value for value in classes if value.config_class is kind), None)
 
 
 def find_parts(model: Any) -> Parts:
@@ -168,15 +160,40 @@ def find_parts(model: Any) -> Parts:
     ModelNotSupported
         There is no single list of layers, or no single norm after it.
     """
-    base = model.base_model
-    count = base.config.num_hidden_layers
-    lists = [k for k, v in base.named_children() if isinstance(v, nn.ModuleList) and len(v) == count]
-    norms = [k for k, _ in base.named_children() if _is_norm(k)]
-    if base is model or len(lists) != 1 or len(norms) != 1:
-        raise ModelNotSupported(
-            f"{type(model).__name__} is not one list of layers with one norm after it.", OTHER_MODEL
-        )
-    return Parts(base, lists[0], norms[0])
+    for base in model.modules():
+        # Outermost first; a part of a model that has a config of its own runs by itself.
+        if base is model or not isinstance(base, PreTrainedModel):
+            continue
+        count = base.config.num_hidden_layers
+        lists = [k for k, v in base.named_children() if isinstance(v, nn.ModuleList) and len(v) == count]
+        if len(lists) > 1:  # rotary embeddings, say, may be as many
+            lists = [
+                k for k in lists if any(isinstance(v, GradientCheckpointingLayer) for v in getattr(base, k))
+            ]
+        if not lists:
+            continue
+        if next(base.parameters(recurse=False), None) is not None:
+            raise ModelNotSupported(
+                f"{type(base).__name__} has weights beside its layers, which only the host would have.",
+                OTHER_MODEL,
+            )
+        norm = _norm_after(base, lists[0])
+        if len(lists) == 1 and norm:
+            return Parts(base, lists[0], norm)
+        break
+    raise ModelNotSupported(
+        f"{type(model).__name__} is not one list of layers with one norm after it.", OTHER_MODEL
+    )
+
+
+def _norm_after(base: nn.Module, layers: str) -> str | None:
+    """Name of the final norm: the only one there is, those of embeddings left out."""
+    names = [name for name, _ in base.named_children()]
+    norms = [name for name in names if "norm" in name.lower() or name.lower() == "ln_f"]
+    own = [name for name in norms if "emb" not in name.lower()]
+    # A norm that is called after the embeddings and made after the layers is theirs all the same.
+    own = own or [name for name in norms if names.index(name) > names.index(layers)]
+    return own[0] if len(own) == 1 else None
 
 
 def where(module: nn.Module) -> torch.device:
@@ -187,11 +204,6 @@ def where(module: nn.Module) -> torch.device:
             return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     first = next(module.parameters(), None)
     return first.device if first is not None else torch.device("cpu")
-
-
-def _is_norm(name: str) -> bool:
-    low = name.lower()
-    return ("norm" in low or low == "ln_f") and "emb" not in low
 
 
 def max_ctx(config: Any) -> int:
@@ -212,7 +224,7 @@ def attention(config: Any, wanted: str) -> str:
     return wanted
 
 
-def skeleton(config: Any) -> Any:
+def skeleton(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """The whole model without memory: every tensor is on the meta device.
 
     Raises
@@ -222,108 +234,44 @@ def skeleton(config: Any) -> Any:
     """
     try:
         with compat.quiet(), torch.device("meta"):
-            return model_class(config)(copy.deepcopy(config))
+            return model_class(config)._from_config(
+                copy.deepcopy(config),
+                dtype=dtype,
+                attn_implementation=attention(config, "sdpa"),
+                experts_implementation=EXACT_EXPERTS,
+            )
     except Exception as error:
         raise ModelNotSupported(
             f"No {config.model_type} model can be built from this config: {_brief(error)}.", OTHER_MODEL
         ) from error
 
 
-def facts(config_folder: Path) -> ArchFacts:
-    """What the model in a folder is, from ``config.json`` and headers: no weights are read.
-
-    Parameters
-    ----------
-    config_folder
-        Holds ``config.json``; safetensors files and their index may lie beside it (they tell the dtype).
-
-    Raises
-    ------
-    ModelNotFound
-        No readable config, or weights in another format only.
-    ModelNotSupported
-        This build cannot run the model; says why.
-    """
-    config = read_config(config_folder)
-    present = any(config_folder.glob("*.safetensors")) or (config_folder / INDEX).exists()
-    weights = {file.suffix for file in config_folder.iterdir()} & {".bin", ".pt", ".pth", ".gguf", ".h5"}
-    dtype = read_map(config_folder).dtype() if present or weights else None
-    if dtype is None:
-        dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
-    item = 8 if dtype == "float64" else 4 if dtype == "float32" else 2
-    model = skeleton(config)
-    parts = find_parts(model)
-    layers = [sum(p.numel() for p in layer.parameters()) for layer in parts.list()]
-    # parameters() gives a tied tensor once, so whatever is outside the layers is the ends, counted once.
-    ends = sum(p.numel() for p in model.parameters()) - sum(layers)
-    if getattr(config, "tie_word_embeddings", False):
-        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-        if head is not None and head.weight is not embedding.weight:
-            ends -= head.weight.numel()
-    return ArchFacts(
-        arch=type(model).__name__,
-        layers=len(layers),
-        dim=config.hidden_size,
-        vocab=config.vocab_size,
-        dtype=dtype,
-        max_ctx=max_ctx(config),
-        layer_bytes=[n * item for n in layers],
-        ends_bytes=ends * item,
-        kv_bytes=[2 * numbers for numbers in _cache_numbers(model, parts)],
-    )
+def _always(entries: list[Any]) -> property:
+    return property(lambda self: entries)
 
 
-class _Shapes(Cache):
-    """Notes how many numbers each layer caches for a token."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-        self.numbers: dict[int, int] = {}
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        self.numbers[layer_idx] = key_states.numel() + value_states.numel()
-        return key_states, value_states
-
-
-def cache_numbers(config: Any) -> list[int]:
-    """Numbers that one token adds to each layer's cache.
-
-    Raises
-    ------
-    ModelNotSupported
-        No model of layers can be built from this config.
-    """
-    model = skeleton(config)
-    return _cache_numbers(model, find_parts(model))
-
-
-def _cache_numbers(model: Any, parts: Parts) -> list[int]:
-    """See `cache_numbers`: asked of the model itself, run without memory.
-
-    What is cached is the model's own choice (latents or whole heads, say), and changes between versions.
-    """
-    shapes = _Shapes()
-    token = torch.zeros((1, 1), dtype=torch.int64, device="meta")
-    with contextlib.suppress(Exception), torch.inference_mode(), compat.quiet():
-        # A mixture may look at numbers, and without memory there are none: the layers before it will do.
-        parts.base(input_ids=token, use_cache=True, **{compat.cache_keyword(parts.base): shapes})
-    config: Any = parts.base.config
-    heads = config.num_attention_heads
-    dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    usual = 2 * (getattr(config, "num_key_value_heads", None) or heads) * dim
-    reached = max(shapes.numbers.values(), default=usual)
-    return [shapes.numbers.get(i, reached) for i in range(len(parts.list()))]
+LISTED = ("layer_types", "layers_block_type")
+"""What a config says of the kinds of its layers, in order."""
 
 
 def slice_config(config: Any, lo: int, hi: int) -> Any:
-    """The config of a short model of layers ``[lo, hi)``: lists with one entry per layer are cut too."""
+    """The config of a short model of layers ``[lo, hi)``: what has one entry per layer is cut too."""
     short = copy.deepcopy(config)
     full = config.num_hidden_layers
-    short.num_hidden_layers = hi - lo
-    for name in PER_LAYER:
-        entries = getattr(config, name, None)
-        if isinstance(entries, list | tuple) and len(entries) == full:
+    compat.slice_per_layer(short, lo, hi)
+    for name, entries in vars(config).items():
+        if isinstance(entries, list | tuple) and len(entries) == full and not name.endswith("token_id"):
             setattr(short, name, list(entries)[lo:hi])
+    fixed: dict[str, Any] = {}
+    for name in LISTED:
+        if isinstance(getattr(type(config), name, None), property):
+            # Worked out from a layer's number in the whole model: a short one has other numbers.
+            fixed[name] = _always(list(getattr(config, name))[lo:hi])
+    if fixed:
+        kind = type(config)
+        short.__class__ = type(kind.__name__, (kind,), {**fixed, "__module__": kind.__module__})
+    if shared := own(config, "num_kv_shared_layers"):
+        # Counted from the end: these attend over the caches of layers before them.
+        short.num_kv_shared_layers = max(0, hi - max(lo, full - shared))
+    short.num_hidden_layers = hi - lo
     return short

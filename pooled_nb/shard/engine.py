@@ -6,19 +6,27 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from pooled_nb.errors import FrameRefused, ModelNotSupported, ModelTooBig, ShardError
-from pooled_nb.shard import sampling as samplers
-from pooled_nb.shard.arch import Parts, attention, cache_numbers, max_ctx, read_config, slice_config
+from pooled_nb.errors import FrameRefused, ModelNotSupported, ShardError, WrongNumbers
+from pooled_nb.shard import disk, diskfolder
+from pooled_nb.shard.arch import Parts, attention, max_ctx, read_config
+from pooled_nb.shard.damage import refuse_damage
 from pooled_nb.shard.device import device_kind
 from pooled_nb.shard.door import BUCKET, Columns, Control, Forwarded, Loaded, LoadSpec, Sampling
 from pooled_nb.shard.ends import Ends
-from pooled_nb.shard.faults import no_memory
+from pooled_nb.shard.faults import let_go, memory_ran_out, no_memory
+from pooled_nb.shard.footprint import KV_FORMS, cache_sizes, range_bytes
 from pooled_nb.shard.frames import Rules
+from pooled_nb.shard.history import History
+from pooled_nb.shard.kept import cache_folder
 from pooled_nb.shard.loader import load_range
 from pooled_nb.shard.packed import PackedLinear, pack_all
+from pooled_nb.shard.sampling import draw_columns
+from pooled_nb.shard.sig import signature
+from pooled_nb.shard.sizes import kept
 from pooled_nb.shard.stage import Stage
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -29,13 +37,23 @@ EXPERTS = ("batched_mm", "grouped_mm", "eager")
 
 
 class Engine:
-    """Layers ``[lo, hi)`` of one model, with its ends on the host. One job at a time, in order."""
+    """Layers ``[lo, hi)`` of one model, with its ends on the host. One job at a time, in order.
+
+    Attributes
+    ----------
+    on_spare
+        Called with position and hidden states ``[n, dim]`` of a frame of which only the last column is
+        returned: what reads along (`draft_layers`) has them for nothing.
+    """
 
     def __init__(self) -> None:
+        self.on_spare: Callable[[int, torch.Tensor], None] | None = None
         self._stage: Stage | None = None
         self._ends: Ends | None = None
         self._dtype = torch.float32
         self._embeds = False
+        self._key = ""
+        """Of the disk copies that stay (`disk.copy_key`)."""
 
     def load(self, spec: LoadSpec, folder: Path, progress: Callable[[int, str], None]) -> Loaded:
         """Load the range; what was loaded before is freed first.
@@ -52,7 +70,7 @@ class Engine:
         ModelNotFound, ModelNotSupported, ModelTooBig
         """
         start = time.monotonic()
-        self.unload()
+        self.unload(keep=True)
         config = read_config(folder)
         layers = config.num_hidden_layers
         if not 0 <= spec.lo < spec.hi <= layers or (spec.ends and spec.lo != 0):
@@ -69,7 +87,7 @@ class Engine:
             raise ModelNotSupported(
                 f"The dtype {spec.dtype[:40]!r} is not computed here.", f"Use {', '.join(DTYPES)}."
             )
-        for wanted, known in ((spec.attn, ATTENTION), (spec.experts, EXPERTS)):
+        for wanted, known in ((spec.attn, ATTENTION), (spec.experts, EXPERTS), (spec.kv, KV_FORMS)):
             if wanted not in known:
                 raise ModelNotSupported(
                     f"The room asks to compute with {wanted[:60]!r}, which is not done here.",
@@ -78,7 +96,7 @@ class Engine:
         dtype = DTYPES[spec.dtype]
         device = _device(spec.device)
         step = 1 if device == "cpu" else BUCKET
-        rules = Rules(ctx=spec.ctx, width=spec.width, cols=spec.cols, exact=spec.exact, step=step)
+        rules = Rules(ctx=spec.ctx, width=spec.width, cols=spec.cols, exact=spec.exact, step=step, kv=spec.kv)
         words = f"reading layers {spec.lo + 1}–{spec.hi}"
         shown = -1
 
@@ -90,7 +108,7 @@ class Engine:
                 progress(percent, words)
 
         progress(0, words)
-        numbers = cache_numbers(slice_config(config, spec.lo, spec.hi))
+        caches, lasting = _caches(config, spec, dtype)
         try:
             model, parts = load_range(
                 folder,
@@ -103,29 +121,52 @@ class Engine:
                 experts=spec.experts if spec.exact else None,
                 device=device,
                 max_gb=spec.max_gb,
-                cache_bytes=sum(numbers) * rules.capacity * dtype.itemsize,
+                cache_bytes=caches,
                 progress=read,
             )
             progress(96, "warming up")
             ends = Ends(model, parts, spec.width if spec.exact else 0) if spec.ends else None
             pack_all(parts.list())
-            stage = Stage(parts, spec.lo, rules, dtype, embeds=spec.ends)
+            stage = _stage(parts, spec, rules, dtype, lasting)
         except Exception as error:
             if not no_memory(error):
                 raise
-            raise ModelTooBig(
-                f"The device ran out of memory while loading layers {spec.lo + 1} to {spec.hi}.",
-                "Lend a smaller range.",
-            ) from error
+            raise memory_ran_out(error, f"while loading layers {spec.lo + 1} to {spec.hi}") from error
         self._stage, self._ends, self._dtype, self._embeds = stage, ends, dtype, spec.ends
-        weights = _nbytes(model, parts.base)
+        weights, cache = _nbytes(model, parts.base), stage.slab.nbytes()
+        # With the snapshots that come with the first draft.
+        taken = weights + max(cache, caches)
+        spare = None if spec.max_gb is None else max(0, int(spec.max_gb * 1e9) - taken)
+        slots = self._keep(spec, device, spare)
         progress(100, "ready")
         return Loaded(
             weights=weights,
-            cache=stage.slab.nbytes(),
+            cache=cache,
             seconds=time.monotonic() - start,
             placed=_placed(parts),
+            slots=slots,
         )
+
+    def _keep(self, spec: LoadSpec, device: str, spare: int | None) -> list[int]:
+        """Give checkpoints their places; return the slots that the disk kept for this room."""
+        folder = cache_folder() / "checkpoints"
+        diskfolder.clean(folder, time.time())
+        key = disk.copy_key(spec, signature(device, spec.dtype)) if spec.room else ""
+        if key != self._key:
+            self._forget()
+        copies, found = disk.open_copies(folder, key, spec.ctx)
+        self._need().keep(spare, copies, found)
+        self._key = key
+        return sorted(found)
+
+    def reserve(self, nbytes: int) -> None:
+        """Leave memory to what is loaded beside the layers: checkpoints may take so many bytes less."""
+        self._need().checkpoints.shrink(nbytes)
+
+    def _forget(self) -> None:
+        if self._key:
+            disk.forget(cache_folder() / "checkpoints", self._key)
+        self._key = ""
 
     def forward(
         self,
@@ -158,36 +199,101 @@ class Engine:
             given = self._states(data, columns.n, stage.dim)
         hidden = stage.forward(columns, control, given)
         if last:
+            if self.on_spare is not None:
+                self.on_spare(columns.pos, hidden)
             hidden = hidden[-1:]
         n = hidden.shape[0]
         packed = _pack(hidden)
         ms = (time.perf_counter() - start) * 1000
         return Forwarded(data=packed, pos=columns.pos + columns.n - n, n=n, ms=ms)
 
-    def sample(self, data: bytes | memoryview, *, pos: int, n: int, sampling: Sampling) -> list[int]:
+    def sample(
+        self,
+        data: bytes | memoryview,
+        *,
+        pos: int,
+        n: int,
+        sampling: Sampling,
+        history: History | None = None,
+        drafts: list[int] | None = None,
+        ends: Callable[[int], bool] = lambda token: False,
+    ) -> list[int]:
         """Final norm, head, and one token per column: column i sits at ``pos + i``, its token one further.
+
+        See `draw_columns` for ``history``, ``drafts`` (one less than columns) and ``ends``.
 
         Raises
         ------
         FrameRefused
-            This device has no head, or the data are not ``n`` hidden states.
+            This device has no head, the data are not ``n`` hidden states, or the drafts are not ``n − 1``.
         WrongNumbers
-            NaN or infinity came out of norm or head.
+            NaN or infinity arrived, or came out of norm or head.
         """
-        stage = self._need()
-        if self._ends is None:
-            raise FrameRefused("This device holds no head, so it draws no tokens.", "Ask the host.")
-        logits = self._ends.logits(self._states(data, n, stage.dim)).numpy()
-        return [samplers.draw(logits[i], sampling, pos + i + 1) for i in range(n)]
+        stage, model_ends = self._need(), self.ends
+        if drafts is not None and len(drafts) != n - 1:
+            raise FrameRefused(f"{n} columns have {n - 1} drafts, and {len(drafts)} came.", "Send it again.")
+        hidden = self._states(data, n, stage.dim)
+        if not bool(torch.isfinite(hidden).all()):
+            raise WrongNumbers(
+                "NaN or infinity arrived here, before the final norm.",
+                "Look at the last device of the chain.",
+            )
+        rows = (row.numpy() for row in model_ends.rows(hidden))
+        return draw_columns(rows, sampling, pos, history or History(), drafts, ends)
 
-    def unload(self) -> None:
-        """Free weights and caches."""
+    @property
+    def vocab(self) -> int:
+        """Tokens of the model that is loaded."""
+        return int(self._need().base.config.vocab_size)
+
+    def cut(self, length: int) -> bool:
+        """Take back all columns from ``length`` on; false, and nothing is done, where states are kept."""
+        return self._need().cut(length)
+
+    def unload(self, *, keep: bool = False) -> None:
+        """Free weights and caches.
+
+        Parameters
+        ----------
+        keep
+            The disk copies of a room's checkpoints stay for a load of the same layers, which may follow.
+        """
+        if self._stage is not None:
+            self._stage.checkpoints.close(keep=keep)
+        if not keep:
+            self._forget()
         if self._stage is None:
             return
-        self._stage = self._ends = None
+        self._stage = self._ends = self.on_spare = None
         gc.collect()  # the slab and its layers know each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def relieve(self, error: BaseException) -> None:
+        """Memory ran out: free what the failed job held, so that the next one finds the device as before."""
+        let_go(error)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of hidden states, weights and caches."""
+        return self._dtype
+
+    @property
+    def base(self) -> torch.nn.Module:
+        """The model's body: the layers that are loaded here, and the embedding where there is one."""
+        base: torch.nn.Module = self._need().base
+        return base
+
+    @property
+    def ends(self) -> Ends:
+        """Norm and head; only the host has them."""
+        self._need()
+        if self._ends is None:
+            raise FrameRefused("This device holds no head, so it draws no tokens.", "Ask the host.")
+        return self._ends
 
     def _need(self) -> Stage:
         if self._stage is None:
@@ -199,7 +305,7 @@ class Engine:
             raise FrameRefused(
                 f"The frame names {n} columns and brings {len(tokens or ())} tokens.", "Send it again."
             )
-        vocab = stage.base.config.vocab_size
+        vocab = self.vocab
         if min(tokens) < 0 or max(tokens) >= vocab:
             raise FrameRefused(
                 f"The frame has a token outside the {vocab} of the vocabulary.", "Send it again."
@@ -214,6 +320,36 @@ class Engine:
                 f"{n} hidden states of {dim} numbers are {want} bytes, and {got} came.", "Send it again."
             )
         return torch.frombuffer(bytearray(data), dtype=self._dtype).view(n, dim)
+
+
+def _stage(parts: Parts, spec: LoadSpec, rules: Rules, dtype: torch.dtype, lasting: frozenset[int]) -> Stage:
+    try:
+        return Stage(parts, spec.lo, rules, dtype, embeds=spec.ends, lasting=lasting)
+    except ModelNotSupported:
+        # Layers that give no numbers agree with nothing: then the files are to blame, not the architecture.
+        refuse_damage(parts.base, parts.list(), spec.lo, dtype)
+        raise
+
+
+def _caches(config: Any, spec: LoadSpec, dtype: torch.dtype) -> tuple[int, frozenset[int]]:
+    """Bytes that the caches of the range will take, and which of its layers' columns others may read too."""
+    keeps = kept(config, dtype)
+    for lo, hi in keeps.glued:
+        if lo < spec.lo < hi or lo < spec.hi < hi:
+            raise ModelNotSupported(
+                f"Layers {lo + 1} to {hi} attend over each other's caches, so one device must hold them all.",
+                "Deal the layers again.",
+            )
+    sizes = cache_sizes(
+        [2 * numbers for numbers in keeps.numbers],
+        keeps.rows,
+        keeps.state,
+        kv=spec.kv,
+        itemsize=dtype.itemsize,
+        glued=keeps.glued,
+    )
+    inside = {i for lo, hi in keeps.glued for i in range(lo, hi) if spec.lo <= i < spec.hi}
+    return range_bytes(sizes, spec.lo, spec.hi, spec.ctx), frozenset(i - spec.lo for i in inside)
 
 
 def _pack(hidden: torch.Tensor) -> bytes:

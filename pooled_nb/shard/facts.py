@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pooled_nb.shard.arch import facts, read_config
+from pooled_nb.shard.arch import read_config
 from pooled_nb.shard.chat import Chat
 from pooled_nb.shard.door import ModelFacts
+from pooled_nb.shard.draft_weights import draft_facts
 from pooled_nb.shard.found import Found
 from pooled_nb.shard.prints import file_sha256
+from pooled_nb.shard.sizes import facts
 from pooled_nb.shard.trial import try_model
 
 
@@ -19,8 +21,9 @@ def model_facts(found: Found) -> ModelFacts:
         The architecture or the tokenizer cannot be run: said before any weights are fetched.
     """
     arch = facts(found.folder)
-    try_model(read_config(found.folder))
+    try_model(read_config(found.folder), arch.glued)
     chat = Chat.load(found.folder)
+    draft_layers, draft_bytes = draft_facts(found.folder, arch.dtype)
     return ModelFacts(
         repo=found.repo,
         revision=found.revision,
@@ -35,6 +38,11 @@ def model_facts(found: Found) -> ModelFacts:
         layer_bytes=arch.layer_bytes,
         ends_bytes=arch.ends_bytes,
         kv_bytes=arch.kv_bytes,
+        kv_rows=arch.kv_rows,
+        state_bytes=arch.state_bytes,
+        glued=arch.glued,
+        draft_layers=draft_layers,
+        draft_bytes=draft_bytes,
         config_sha256=file_sha256(found.folder / "config.json"),
         files=found.files,
         eos=sorted(chat.eos),

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 
 from pooled_nb.errors import ModelTooBig, PooledError, ShardError
 
-_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "unable to allocate",
+    "failed to allocate",
+    "bad_alloc",
+)
+_ASKED = re.compile(r"allocate:? (\d+(?:\.\d+)?) ?(bytes|[KMGTP]iB)", re.IGNORECASE)
+_UNITS = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50}
 
 
 def no_memory(error: BaseException) -> bool:
@@ -17,6 +28,36 @@ def no_memory(error: BaseException) -> bool:
     return named or isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
+def memory_ran_out(error: BaseException, when: str = "") -> ModelTooBig:
+    """Say that memory ran out, how much was missing where that is known, and what to do.
+
+    Parameters
+    ----------
+    when
+        What the device did: ``while loading layers 1 to 6``.
+    """
+    asked = _ASKED.search(str(error))
+    more = f": {_size(float(asked[1]) * _UNITS[asked[2].lower()])} more were needed at once" if asked else ""
+    return ModelTooBig(
+        f"This device ran out of memory{when and f' {when}'}{more}.",
+        "Close other programs that use it, let it lend less, or host with a shorter context.",
+    )
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{max(size / 1e6, 0.01):.2f} MB"
+
+
+def let_go(error: BaseException) -> None:
+    """Free what the functions held that an error went through: its trace would keep their tensors."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        one = one.__cause__ or one.__context__
+
+
 def as_pooled_error(error: Exception) -> PooledError:
     """Put what a job raised into words; the trace of what should not happen goes to the standard error."""
     if isinstance(error, PooledError):
@@ -24,10 +65,7 @@ def as_pooled_error(error: Exception) -> PooledError:
     traceback.print_exception(error, file=sys.stderr)
     text = " ".join(str(error).split())[:300].rstrip(".")
     if no_memory(error):
-        return ModelTooBig(
-            "The memory of this device ran out.",
-            "Lend less, close other programs that use it, or choose a smaller model or a shorter context.",
-        )
+        return memory_ran_out(error)
     if isinstance(error, ImportError):
         return ShardError(
             f"A library that computes cannot be imported here: {text}.",

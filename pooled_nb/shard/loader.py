@@ -23,9 +23,9 @@ from pooled_nb.shard.faults import no_memory
 from pooled_nb.shard.headers import Entry, TensorMap, read_map
 from pooled_nb.shard.tensors import in_range
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_DTYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8}
-_DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8}
+DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
 _INSIDE_MULTIMODAL = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 _OLD_BUFFERS = re.compile(r"\.(?:inv_freq|masked_bias)$")
 """What old checkpoints saved of positions and masks: made anew by the model's class."""
@@ -41,11 +41,16 @@ class Gone(nn.Module):
 
 
 class Nothing(nn.Module):
-    """In place of an embedding on a device without one: what it adds is dropped at the first layer anyway."""
+    """In place of an embedding on a device without one: what it adds is dropped at the first layer anyway.
+
+    It is no number, so that a model which uses it between its layers too is seen (`trial`).
+    """
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Add nothing."""
-        return torch.zeros(())
+        """NaN, in the shape of the states it is given, if any."""
+        given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        like = next((t for t in given if t.ndim == 3 and t.is_floating_point()), torch.zeros(()))
+        return torch.full_like(like, torch.nan)
 
 
 class LazyTensor:
@@ -58,7 +63,7 @@ class LazyTensor:
     def __init__(self, name: str, entry: Entry, done: Callable[[int], None]) -> None:
         self.name = name
         self.entry = entry
-        self.dtype = _DTYPES[entry.dtype]
+        self.dtype = DTYPES[entry.dtype]
         self.shape = torch.Size(entry.shape)
         self._done = done
 
@@ -110,6 +115,7 @@ def _prune(model: Any, lo: int, hi: int, ends: bool) -> None:
     for i in range(len(layers)):
         if not lo <= i < hi:
             layers[i] = Gone()
+    _fill_held(parts, lo, hi)
     if ends:
         return
     head = model.get_output_embeddings()
@@ -117,11 +123,36 @@ def _prune(model: Any, lo: int, hi: int, ends: bool) -> None:
         if child is head:
             setattr(model, name, Gone())
     for name, child in list(parts.base.named_children()):
-        if name != parts.layers and any(True for _ in child.parameters()):
-            setattr(parts.base, name, nn.Identity() if name == parts.norm else Nothing())
+        if name == parts.norm:
+            setattr(parts.base, name, nn.Identity())
+        elif name != parts.layers and any(True for _ in child.parameters()):
+            setattr(parts.base, name, Nothing())
+    # Its own way to fill missing weights would look for those parts.
+    model._is_hf_initialized = cast(Any, True)
     # Nothing is tied any more: both ends of every tie are gone.
     model._tied_weights_keys = {}
     model.all_tied_weights_keys = {}
+
+
+def _fill_held(parts: Parts, lo: int, hi: int) -> None:
+    """Let a body's own way to fill what no file holds go through the layers of this range only."""
+    base: Any = parts.base
+    plain = base._init_weights
+
+    def fill(module: nn.Module) -> None:
+        if module is not base:
+            plain(module)
+            return
+        layers = parts.list()
+        setattr(base, parts.layers, nn.ModuleList(list(layers)[lo:hi]))
+        try:
+            plain(module)
+        except AttributeError:
+            pass  # it looks for a part that another device holds, and would fill that
+        finally:
+            setattr(base, parts.layers, layers)
+
+    base._init_weights = fill
 
 
 def load_range(
@@ -174,8 +205,9 @@ def load_range(
     total = _size(held, lo, hi, ends)
     budget = None if device == "cpu" else _budget(max_gb)
     lent = max_gb if budget is None else sum(budget.values()) / 1e9
+    numbers = _in_dtype(total, held, dtype)
     if lent is not None:
-        _fits(total, cache_bytes, dtype, held, lent, lo, hi)
+        _fits(numbers + cache_bytes, lent, lo, hi)
     if budget is not None:
         budget = _without(budget, cache_bytes)
     read = 0
@@ -188,12 +220,12 @@ def load_range(
     weights = {
         _plain_name(name): LazyTensor(name, entry, done)
         for name, entry in held.entries.items()
-        if entry.dtype in _DTYPES
+        if entry.dtype in DTYPES
     }
     cls = pruned_class(model_class(config), lo, hi, ends)
     placing: dict[str, Any] = {}
     if budget is not None:
-        placing = {"device_map": "auto", "max_memory": budget}
+        placing = _placing(budget, numbers)
     if experts is not None:
         placing["experts_implementation"] = experts
     try:
@@ -219,7 +251,7 @@ def load_range(
     parts = find_parts(model)
     _check(model, info, held, folder)
     _refuse_unexpected(info, lo, hi)
-    _renumber(parts, lo, hi)
+    renumber(parts, lo, hi)
     return model.eval().requires_grad_(False), parts
 
 
@@ -236,12 +268,25 @@ def _size(held: TensorMap, lo: int, hi: int, ends: bool) -> int:
     return max(1, sum(sizes))
 
 
-def _fits(
-    total: int, cache_bytes: int, dtype: torch.dtype, held: TensorMap, lent: float, lo: int, hi: int
-) -> None:
+def _in_dtype(total: int, held: TensorMap, dtype: torch.dtype) -> float:
+    """Bytes of the files' numbers in another dtype."""
     there = held.dtype()
-    scale = dtype.itemsize / getattr(torch, there).itemsize if there else 1.0
-    need = (total * scale + cache_bytes) / 1e9
+    return total * (dtype.itemsize / getattr(torch, there).itemsize if there else 1.0)
+
+
+def _placing(budget: dict[int | str, int], numbers: float) -> dict[str, Any]:
+    """Where accelerate puts the range: all on the first accelerator, where that holds it.
+
+    By itself it would leave room there for the largest layer once more, and put what is too much on the disk.
+    """
+    first = next(iter(budget))
+    if first not in ("cpu", "disk") and numbers <= budget[first]:
+        return {"device_map": {"": first}}
+    return {"device_map": "auto", "max_memory": budget}
+
+
+def _fits(size: float, lent: float, lo: int, hi: int) -> None:
+    need = size / 1e9
     if need > lent:
         raise ModelTooBig(
             f"Layers {lo + 1} to {hi} need {need:.2f} GB with their caches, and this device lends "
@@ -317,7 +362,7 @@ def _refuse_unexpected(info: dict[str, Any], lo: int, hi: int) -> None:
         )
 
 
-def _renumber(parts: Parts, lo: int, hi: int) -> None:
+def renumber(parts: Parts, lo: int, hi: int) -> None:
     """Make the slice a short model: layers from 0, a config of its length."""
     base = cast(Any, parts.base)
     keep = nn.ModuleList(list(parts.list())[lo:hi])

@@ -2,7 +2,7 @@
 
 The same input gives the same plan on every machine: all ties break by the order the devices are
 listed in. A device never holds more than it lends: weights, the caches at this ``ctx`` and, on the
-host, embedding, norm and head are counted.
+host, embedding, norm and head are counted. Layers that share one cache are never cut apart.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pooled_nb.errors import ModelTooBig
-from pooled_nb.shard.door import BUCKET
-from pooled_nb.shard.fill import Sizes, any_order, fill
+from pooled_nb.shard.fill import Sizes, any_order, fill, join_glued, snap
+from pooled_nb.shard.footprint import capacity
 
 GB = 1e9
 PHONE_COST = 20
@@ -54,11 +54,17 @@ class ModelSize(Struct, frozen=True, kw_only=True):
     layer_bytes
         Bytes of each layer's weights, in the dtype the room runs.
     kv_bytes
-        Bytes one token takes in each layer's cache, in the dtype the room runs.
+        Bytes one token takes in each layer's cache, in the form the room keeps it in.
     ends_bytes
         Bytes of embedding, final norm and head (and of drafts), held by the host.
     ctx
         Tokens the caches hold; they grow in steps of 256.
+    state_bytes
+        Bytes of each layer's running state with its snapshots; empty: no layer has one.
+    scratch_bytes
+        Bytes one token takes on each device beside that (`footprint.CacheSizes.scratch`).
+    glued
+        Ranges ``[lo, hi)`` that one device must hold whole.
     """
 
     label: str
@@ -66,6 +72,22 @@ class ModelSize(Struct, frozen=True, kw_only=True):
     kv_bytes: list[int]
     ends_bytes: int
     ctx: int
+    state_bytes: list[int] = field(default_factory=list)
+    scratch_bytes: int = 0
+    glued: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def held(self) -> list[int]:
+        """Bytes of each layer where it is held: weights and caches."""
+        columns = capacity(self.ctx)
+        states = self.state_bytes or [0] * len(self.layer_bytes)
+        parts = zip(self.layer_bytes, self.kv_bytes, states, strict=True)
+        return [weights + kv * columns + state for weights, kv, state in parts]
+
+    @property
+    def total(self) -> int:
+        """Bytes on one device that holds it all."""
+        return sum(self.held) + self.ends_bytes + self.scratch_bytes * capacity(self.ctx)
 
 
 class Share(Struct, frozen=True, kw_only=True):
@@ -126,7 +148,7 @@ def plan_memory(devices: Sequence[Candidate], model: ModelSize) -> Plan:
 
 
 Counts = list[tuple[Candidate, int]]
-"""Devices in chain order, host first, each with how many layers it holds (at least one)."""
+"""Devices in chain order, host first, each with how many pieces it holds (at least one)."""
 
 
 def _prepare(devices: Sequence[Candidate], model: ModelSize) -> tuple[Sizes, Candidate, list[Candidate]]:
@@ -134,13 +156,12 @@ def _prepare(devices: Sequence[Candidate], model: ModelSize) -> tuple[Sizes, Can
     hosts = [device for device in devices if device.host]
     if len(hosts) != 1 or len({device.id for device in devices}) != len(devices):
         raise ValueError("a plan needs exactly one host and ids that differ")
-    if not model.layer_bytes or len(model.layer_bytes) != len(model.kv_bytes):
+    lengths = {len(model.layer_bytes), len(model.kv_bytes), len(model.state_bytes or model.kv_bytes)}
+    if not model.layer_bytes or len(lengths) != 1:
         raise ValueError("a plan needs the bytes of every layer")
-    ctx = math.ceil(model.ctx / BUCKET) * BUCKET
-    sizes = Sizes(
-        [w + kv * ctx for w, kv in zip(model.layer_bytes, model.kv_bytes, strict=True)], model.ends_bytes
-    )
-    workers = [d for d in devices if not d.host and lent(d) >= min(sizes.layers)]
+    pieces, edges = join_glued(model.held, model.glued)
+    sizes = Sizes(pieces, edges, model.ends_bytes, model.scratch_bytes * capacity(model.ctx))
+    workers = [d for d in devices if not d.host and _room(d, sizes) >= min(sizes.pieces)]
     return sizes, hosts[0], workers
 
 
@@ -155,7 +176,7 @@ def _ms(device: Candidate) -> float | None:
 
 def _room(device: Candidate, sizes: Sizes) -> float:
     """Bytes left for layers."""
-    return lent(device) - (sizes.ends if device.host else 0)
+    return lent(device) - sizes.scratch - (sizes.ends if device.host else 0)
 
 
 def _by_measure(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Counts | None:
@@ -171,15 +192,15 @@ def _by_measure(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Coun
     after = [d for d in ranked if cost(d) >= cost(host)]
     most = fill(0, [_room(host, sizes)], sizes)[0]
     # The host sits first in the chain whatever its speed: the faster ones take all they can after its
-    # first layer, and it keeps what they leave; only then do the slower ones get any.
+    # first piece, and it keeps what they leave; only then do the slower ones get any.
     for own in range(1, most + 1):
         taken = fill(own, [_room(d, sizes) for d in before], sizes)
-        if own + sum(taken) == len(sizes.layers):
+        if own + sum(taken) == len(sizes.pieces):
             return _counts([host, *before], [own, *taken])
     if most < 1:
         return None
     taken = fill(most, [_room(d, sizes) for d in (*before, *after)], sizes)
-    if most + sum(taken) < len(sizes.layers):
+    if most + sum(taken) < len(sizes.pieces):
         return None
     return _counts([host, *before, *after], [most, *taken])
 
@@ -194,7 +215,7 @@ def _fewest_hops(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Cou
     for k in range(len(phones) + 1):
         chosen = [*phones[:k], *computers]
         taken = fill(own, [_room(d, sizes) for d in chosen], sizes)
-        if own + sum(taken) < len(sizes.layers):
+        if own + sum(taken) < len(sizes.pieces):
             continue
         used = _counts(chosen, taken)
         hops = sum(PHONE_COST if d.phone else 1 for d, _ in used)
@@ -204,9 +225,11 @@ def _fewest_hops(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Cou
 
 
 def _proportional(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Counts | None:
-    total = len(sizes.layers)
-    # Counted by the largest layer, so that a count holds wherever in the model it falls.
-    largest = max(sizes.layers)
+    if sizes.edges[-1] != len(sizes.pieces):
+        return _near_proportional(host, workers, sizes)
+    total = len(sizes.pieces)
+    # Counted by the largest, so that a count holds wherever in the model it falls.
+    largest = max(sizes.pieces)
 
     def cap(device: Candidate) -> int:
         return min(total, int(_room(device, sizes) // largest))
@@ -232,6 +255,22 @@ def _proportional(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Co
     return _counts(chain, counts)
 
 
+def _near_proportional(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Counts | None:
+    """In proportion as far as layers that are never cut apart allow; the smallest lenders go first."""
+    able = sorted(workers, key=lambda d: -lent(d))[: len(sizes.pieces) - 1]
+    while True:
+        chain = [host, *(d for d in workers if d in able)]
+        whole = sum(lent(d) for d in chain)
+        taken = (
+            snap([lent(d) / whole for d in chain], [_room(d, sizes) for d in chain], sizes) if whole else None
+        )
+        if taken is not None:
+            return _counts(chain, taken)
+        if not able:
+            return None
+        able.pop()
+
+
 def _last_resort(host: Candidate, workers: list[Candidate], sizes: Sizes) -> Counts | None:
     """Try any order: layers of different sizes may fit in one order of the devices and not in another."""
     found = any_order(_room(host, sizes), [_room(d, sizes) for d in workers], sizes)
@@ -246,44 +285,59 @@ def _counts(chain: Sequence[Candidate], taken: Sequence[int]) -> Counts:
 
 
 def _plan(counts: Counts, devices: Sequence[Candidate], sizes: Sizes) -> Plan:
-    edges = [0]
+    starts = [0]
     for _, n in counts:
-        edges.append(edges[-1] + n)
+        starts.append(starts[-1] + n)
     shares = [
-        Share(id=d.id, lo=lo, hi=hi, bytes=sum(sizes.layers[lo:hi]) + (sizes.ends if d.host else 0))
-        for (d, _), (lo, hi) in zip(counts, pairwise(edges), strict=True)
+        Share(
+            id=d.id,
+            lo=sizes.edges[a],
+            hi=sizes.edges[b],
+            bytes=sum(sizes.pieces[a:b]) + sizes.scratch + (sizes.ends if d.host else 0),
+        )
+        for (d, _), (a, b) in zip(counts, pairwise(starts), strict=True)
     ]
     held = {share.id for share in shares}
-    small = min(sizes.layers)
+    small = min(sizes.pieces)
     return Plan(
         shares=shares,
-        out={d.id: "small" if lent(d) < small else "unneeded" for d in devices if d.id not in held},
+        out={d.id: "small" if _room(d, sizes) < small else "unneeded" for d in devices if d.id not in held},
     )
 
 
 def _too_big(host: Candidate, workers: list[Candidate], sizes: Sizes, model: ModelSize) -> ModelTooBig:
     """Say how many GB are short, and who could give more."""
     devices = [host, *workers]
-    alone = sizes.ends + sizes.layers[0] - lent(host)
+    alone = sizes.pieces[0] - _room(host, sizes)
+    whole = max(range(len(sizes.pieces)), key=lambda i: sizes.pieces[i])
+    missing = sizes.pieces[whole] - max(_room(d, sizes) for d in devices)
     if alone > 0:
-        short, givers, where = (
-            alone,
-            [host],
-            f" on {host.name}, which as host holds embedding, head and at least one layer",
+        layers = (
+            "at least one layer" if sizes.edges[1] == 1 else f"{_layers(sizes, 0)}, which share one cache"
         )
+        short, givers = alone, [host]
+        where = f" on {host.name}, which as host holds embedding, head and {layers}"
+    elif missing > 0 and sizes.edges[whole + 1] - sizes.edges[whole] > 1:
+        short, givers = missing, devices
+        where = f": its {_layers(sizes, whole)} share one cache, so one device must hold them all"
     else:
         own = fill(0, [_room(host, sizes)], sizes)[0]
         taken = fill(own, [_room(d, sizes) for d in workers], sizes)
-        short, givers, where = float(sum(sizes.layers[own + sum(taken) :])), devices, ""
+        short, givers, where = float(sum(sizes.pieces[own + sum(taken) :])), devices, ""
     extra = [(device.pledge_max or 0.0) - lent(device) for device in givers]
     most = max(range(len(givers)), key=lambda i: extra[i])
     if math.isfinite(extra[most]) and extra[most] >= 0.01 * GB:
         step = f"{givers[most].name} could give {_gb(extra[most], up=False)} more."
-    elif where:
+    elif alone > 0:
         step = f"Let {host.name} lend more, or choose a smaller model."
     else:
         step = "Let another device join, or choose a smaller model or a shorter context."
     return ModelTooBig(f"The memory lent is short by {_gb(short, up=True)} for {model.label}{where}.", step)
+
+
+def _layers(sizes: Sizes, piece: int) -> str:
+    """A piece's layers for people, who count from 1."""
+    return f"layers {sizes.edges[piece] + 1} to {sizes.edges[piece + 1]}"
 
 
 def _gb(size: float, *, up: bool) -> str:

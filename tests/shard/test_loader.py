@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from pooled_nb.errors import ModelNotFound, ModelNotSupported, ModelTooBig
 from pooled_nb.shard import compat, loader
-from pooled_nb.shard.arch import facts, read_config
+from pooled_nb.shard.arch import read_config
 from pooled_nb.shard.cache import Slab
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.found import needed_files
 from pooled_nb.shard.headers import INDEX, Entry, TensorMap, read_header, read_map
 from pooled_nb.shard.loader import load_range
+from pooled_nb.shard.sizes import facts
 from pooled_nb.shard.tensors import layer_of, other_tower
 from tests.shard import tiny
 from tests.shard.conftest import Make
@@ -293,6 +292,9 @@ def test_headers_tell_where_tensors_lie(tiny_model: Make) -> None:
     [
         ({"model_type": "no_such_thing"}, "architecture 'no_such_thing'"),
         ({"model_type": "t5"}, "not one chain of layers|writes text|architecture"),
+        ({"model_type": "vit"}, "writes text"),
+        ({"model_type": "qwen2_5_vl", "text_config": {}}, "no text model of it by itself"),
+        ({"is_encoder_decoder": True}, "an encoder and a decoder"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "quantized"),
         ({"num_hidden_layers": 10**9}, "1000000000 layers"),
         ({"num_attention_heads": 5}, "config"),
@@ -319,15 +321,6 @@ def test_code_that_comes_with_a_model_is_never_run(copy: Callable[[str], Path]) 
     (folder / "evil.py").write_text("raise SystemExit('ran')\n")
     assert facts(folder).arch == "LlamaForCausalLM"
     assert load(folder, 0, 2)._need().base.__class__.__name__ == "LlamaModel"
-
-
-@pytest.mark.parametrize("name", tiny.HYBRID)
-def test_layers_with_a_running_state_are_refused_for_now(name: str, tmp_path: Path) -> None:
-    """DESIGN section 5: recurrent layers cannot be rolled back yet, and say so."""
-    folder = tmp_path / name
-    tiny.config_of(name).save_pretrained(folder)
-    with pytest.raises(ModelNotSupported, match="running state"):
-        read_config(folder)
 
 
 def test_a_folder_of_other_formats(tmp_path: Path, tiny_model: Make) -> None:
@@ -393,7 +386,15 @@ def test_memory_that_runs_out_is_said_to_run_out(
         with pytest.raises(ModelTooBig, match="ran out of memory while loading layers 1 to 6"):
             load(tiny_model(name))
     tries = []
-    monkeypatch.setattr(Slab, "update", lambda *args, **kwargs: (tries.append(1), fail()))
+    plain = Slab.update
+
+    def update(self: Slab, keys: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if keys.device.type == "meta":  # sizes are found without memory
+            return plain(self, keys, *args, **kwargs)
+        tries.append(1)
+        return fail()
+
+    monkeypatch.setattr(Slab, "update", update)
     with pytest.raises(ModelTooBig, match="ran out of memory"):
         load(tiny_model(name))
     assert tries == [1]
@@ -489,41 +490,3 @@ def test_the_text_model_inside_a_multimodal_one(tmp_path: Path) -> None:
     known = facts(tmp_path)
     assert known.arch == "Gemma3ForCausalLM"
     assert known.ends_bytes == (tiny.VOCAB * 64 + 64) * 4
-
-
-MEMORY = """
-import sys
-from pathlib import Path
-import torch
-torch.set_num_threads(1)
-import transformers.models.llama.modeling_llama
-from tests.shard.runs import load
-def peak():
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
-folder, hi = Path(sys.argv[1]), int(sys.argv[2])
-load(folder, 1, 2, dtype="bfloat16")
-before = peak()
-engine = load(folder, 2, hi, dtype="bfloat16")
-print(peak() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_holds_one_copy_of_the_range(tmp_path: Path) -> None:
-    """DESIGN section 6: only its own range is read, and no second copy is held."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes: dict[str, Any] = {**tiny.CONFIGS["llama"], "hidden_size": 512, "intermediate_size": 2048}
-    with torch.device("cpu"):
-        LlamaForCausalLM(LlamaConfig(**sizes)).to(torch.bfloat16).save_pretrained(tmp_path)
-    layer = facts(tmp_path).layer_bytes[0]
-    root = Path(__file__).parents[2]
-    # As the child process runs: freed blocks go back to the system.
-    environment = {"PYTHONPATH": str(root), "MALLOC_MMAP_THRESHOLD_": "262144", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MEMORY, str(tmp_path), "6"],
-        capture_output=True, text=True, timeout=100, env=environment, check=True, cwd=root,
-    )  # fmt: skip
-    grown = int(done.stdout)
-    # 4 layers and their caches, less the one layer that was freed before; the whole model is 6.
-    assert grown < 1.15 * 4 * layer + 2_000_000

@@ -44,29 +44,63 @@ candidates = st.lists(
 ).map(lambda rows: [device(f"d{i}", host=i == 0, **row) for i, row in enumerate(rows)])
 
 sizes = st.builds(
-    lambda layers, ends, ctx: ModelSize(
+    lambda layers, ends, ctx, scratch, glued: ModelSize(
         label="M",
-        layer_bytes=[a for a, _ in layers],
-        kv_bytes=[b for _, b in layers],
+        layer_bytes=[a for a, _, _ in layers],
+        kv_bytes=[b for _, b, _ in layers],
+        state_bytes=[c for _, _, c in layers],
         ends_bytes=ends,
         ctx=ctx,
+        scratch_bytes=scratch,
+        glued=glued,
     ),
-    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 1)), min_size=1, max_size=12),
+    st.lists(
+        st.tuples(st.integers(1, 300), st.integers(0, 1), st.sampled_from([0, 0, 40])),
+        min_size=1,
+        max_size=12,
+    ),
     st.integers(0, 200),
     st.integers(1, 600),
+    st.sampled_from([0, 0, 1]),
+    st.one_of(
+        st.just([]),
+        st.lists(
+            st.tuples(st.integers(0, 11), st.integers(1, 5)).map(lambda t: (t[0], t[0] + t[1])), max_size=3
+        ),
+    ),
 )
 
 
-def fits_in_some_order(devices: list[Candidate], layers: list[int], ends: int) -> bool:
+def bytes_of(size: ModelSize) -> list[int]:
+    """Bytes of each layer, counted once more by hand."""
+    ctx = math.ceil(size.ctx / 256) * 256
+    return [
+        w + k * ctx + s
+        for w, k, s in zip(size.layer_bytes, size.kv_bytes, size.state_bytes or size.kv_bytes, strict=True)
+    ]
+
+
+def beside(size: ModelSize, device: Candidate) -> int:
+    """Bytes a device needs beside its layers."""
+    scratch = size.scratch_bytes * math.ceil(size.ctx / 256) * 256
+    return scratch + (size.ends_bytes if device.host else 0)
+
+
+def cut_apart(size: ModelSize, at: int) -> bool:
+    """Whether a cut before layer ``at`` would part layers that share one cache."""
+    return any(lo < at < hi for lo, hi in size.glued)
+
+
+def fits_in_some_order(devices: list[Candidate], size: ModelSize) -> bool:
     """Try every order of the workers, each taking all it can: none of the planner's own code."""
+    layers = bytes_of(size)
     host, *workers = devices
     for order in permutations(workers):
         at = 0
         for device in (host, *order):
-            room = lent(device) - (ends if device.host else 0)
-            while at < len(layers) and layers[at] <= room:
-                room -= layers[at]
-                at += 1
+            room = lent(device) - beside(size, device)
+            ends = range(at + 1, len(layers) + 1)
+            at = max((e for e in ends if not cut_apart(size, e) and sum(layers[at:e]) <= room), default=at)
             if device.host and not at:
                 return False
         if at == len(layers):
@@ -79,8 +113,7 @@ def fits_in_some_order(devices: list[Candidate], layers: list[int], ends: int) -
 @settings(deadline=None, max_examples=120)
 def test_every_layer_once_and_nobody_over_what_it_lends(split, devices, size):
     """PROTOCOL section 6: a chain from the host on, every layer once, nobody holds more than it lends."""
-    ctx = math.ceil(size.ctx / 256) * 256
-    bytes_of = [w + k * ctx for w, k in zip(size.layer_bytes, size.kv_bytes, strict=True)]
+    each = bytes_of(size)
     try:
         plan = split(devices, size)
     except ModelTooBig as error:
@@ -90,17 +123,18 @@ def test_every_layer_once_and_nobody_over_what_it_lends(split, devices, size):
     if refused is not None:
         assert "GB" in refused.what
         assert refused.next_step
-        assert not fits_in_some_order(devices, bytes_of, size.ends_bytes)
+        assert not fits_in_some_order(devices, size)
         return
     by_id = {d.id: d for d in devices}
     assert plan.shares[0].id == "d0"
     assert plan.shares[0].lo == 0
-    assert plan.shares[-1].hi == len(bytes_of)
+    assert plan.shares[-1].hi == len(each)
     assert all(a.hi == b.lo for a, b in pairwise(plan.shares))
     for share in plan.shares:
         assert share.lo < share.hi
-        held = sum(bytes_of[share.lo : share.hi]) + (size.ends_bytes if by_id[share.id].host else 0)
+        held = sum(each[share.lo : share.hi]) + beside(size, by_id[share.id])
         assert share.bytes == held <= lent(by_id[share.id])
+        assert not cut_apart(size, share.lo)
     assert set(plan.out) == set(by_id) - {share.id for share in plan.shares}
     assert set(plan.out.values()) <= {"unneeded", "small"}
     assert split(devices, size) == plan
@@ -221,6 +255,66 @@ def test_caches_and_ends_are_counted():
     assert plan_speed([device("host", 50 + 10 * 612, host=True)], size).shares[0].bytes == 6170
     with pytest.raises(ModelTooBig):
         plan_speed([device("host", 49 + 10 * 612, host=True)], size)
+
+
+def test_states_and_what_each_device_needs_beside_its_layers_are_counted():
+    """PROTOCOL section 6: never more than it lends; a running state has its snapshots with it."""
+    size = ModelSize(
+        label="M",
+        layer_bytes=[100] * 4,
+        kv_bytes=[1, 0, 1, 0],
+        state_bytes=[0, 70, 0, 70],
+        ends_bytes=50,
+        ctx=256,
+        scratch_bytes=2,
+    )
+    assert size.total == 400 + 2 * 256 + 140 + 50 + 512
+    devices = [device("h", 50 + 512 + 100 + 256, host=True), device("w", 300 + 140 + 256 + 512)]
+    plan = plan_speed(devices, size)
+    assert [(s.id, s.lo, s.hi, s.bytes) for s in plan.shares] == [("h", 0, 1, 918), ("w", 1, 4, 1208)]
+    with pytest.raises(ModelTooBig):
+        plan_speed([devices[0], device("w", 1207)], size)
+
+
+@pytest.mark.parametrize("split", [plan_speed, plan_memory])
+def test_layers_that_share_a_cache_stay_on_one_device(split):
+    """PROTOCOL section 6: a range that one device must hold whole is never cut, however much each lends."""
+    size = ModelSize(
+        label="M", layer_bytes=[100] * 10, kv_bytes=[0] * 10, ends_bytes=0, ctx=256, glued=[(4, 8), (7, 10)]
+    )
+    devices = [device("h", 500, host=True), device("a", 700), device("b", 450)]
+    plan = split(devices, size)
+    whole = next(share for share in plan.shares if share.hi == 10)
+    assert (whole.id, whole.hi) == ("a", 10)
+    assert whole.lo <= 4
+    with pytest.raises(ModelTooBig) as caught:
+        split([device("h", 500, host=True), device("a", 550, pledge_max=GB), device("b", 450)], size)
+    assert caught.value.what == (
+        "The memory lent is short by 0.01 GB for M: its layers 5 to 10 share one cache, so one device must "
+        "hold them all."
+    )
+    assert caught.value.next_step == "A could give 0.99 GB more."
+
+
+def test_by_memory_near_the_proportion_where_layers_may_be_cut():
+    """PROTOCOL section 6: in proportion to what each lends, as near as glued layers allow."""
+    size = ModelSize(
+        label="M", layer_bytes=[100] * 12, kv_bytes=[0] * 12, ends_bytes=0, ctx=256, glued=[(3, 7)]
+    )
+    devices = [device("h", 1000, host=True), device("a", 1000), device("b", 1000)]
+    plan = plan_memory(devices, size)
+    assert [(s.lo, s.hi) for s in plan.shares] == [(0, 3), (3, 8), (8, 12)]
+
+
+def test_too_big_for_a_host_whose_first_layers_share_a_cache():
+    """PROTOCOL section 6: the sentence counts layers from 1 and says why they are not cut."""
+    size = ModelSize(
+        label="M", layer_bytes=[GB] * 4, kv_bytes=[0] * 4, ends_bytes=GB, ctx=256, glued=[(0, 3)]
+    )
+    with pytest.raises(
+        ModelTooBig, match=r"short by 2 GB for M on H, .* layers 1 to 3, which share one cache"
+    ):
+        plan_speed([device("h", 2 * GB, host=True), device("a", 9 * GB)], size)
 
 
 def test_too_big_says_how_much_is_short_and_who_could_give_more():

@@ -50,18 +50,18 @@ def write_model(
     """Write the whole folder; returns it."""
     torch.manual_seed(seed)
     tok = tokenizer(template)
-    config = LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=len(tok),
-        max_position_embeddings=1024,
-        bos_token_id=tok.convert_tokens_to_ids("<s>"),
-        eos_token_id=tok.convert_tokens_to_ids("</s>"),
-        **extra,
-    )
+    plain: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": len(tok),
+        "max_position_embeddings": 1024,
+        "bos_token_id": tok.convert_tokens_to_ids("<s>"),
+        "eos_token_id": tok.convert_tokens_to_ids("</s>"),
+    }
+    config = LlamaConfig(**plain | extra)
     folder.mkdir(parents=True, exist_ok=True)
     LlamaForCausalLM(config).save_pretrained(folder)
     tok.save_pretrained(folder)
