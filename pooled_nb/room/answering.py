@@ -34,6 +34,7 @@ class Answering:
         self,
         *,
         me: str,
+        name: str,
         shard: Callable[[], Shard],
         outbox: Outbox,
         clock: Clock,
@@ -51,6 +52,7 @@ class Answering:
         self._me, self._outbox, self._ctx, self._on_change = me, outbox, ctx, on_change
         self._speaking = Speaking(
             me=me,
+            name=name,
             shard=shard,
             outbox=outbox,
             clock=clock,
@@ -186,7 +188,7 @@ class Answering:
         self._speaking.stop = self._speaking.forget = self.queue.running is not None
         self.conversation.clear()
         if self.chain and self.queue.running is None:
-            self.chain.fed.clear()
+            self.chain.new_chat()
         self._outbox.broadcast(chat.Reset())
         self._on_change()
 
@@ -232,6 +234,8 @@ class Answering:
                 raise
             finally:
                 self._speaking.plan = None
+                if self._speaking.forget and self.chain:  # also where the answer had not begun yet
+                    self.chain.new_chat()
                 self.queue.end()
                 self._queue_changed()
 

@@ -11,9 +11,12 @@ from pooled_nb.room.audience import ELSEWHERE
 from pooled_nb.room.core import Done, Notice, Piece, Queued, Reason, Started, Stats
 from pooled_nb.room.feed import Feed
 from pooled_nb.room.telling import as_error
+from pooled_nb.shard import Source
 
 MAX_WHY = 2_000
 """Characters of a failure's words that are kept."""
+SOURCES: tuple[Source, Source, Source] = ("", "draft", "lookup")
+"""By ``d`` of ``ai-token``."""
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
@@ -81,7 +84,7 @@ class Asked:
                         feed.put(Notice(ELSEWHERE))
                 return feed is not None
             case chat.Token() if self._is_mine(message.mid):
-                self._put(Piece(message.text))
+                self._put(Piece(message.text, SOURCES[message.d or 0]))
                 return True
             case chat.GenDone() if self._is_mine(message.mid):
                 self._put(_done(message))
@@ -108,7 +111,15 @@ def stats_of(message: chat.GenDone) -> Stats:
     nb = message.nb
     if nb is None:
         return Stats()
-    return Stats(tokens=nb.tokens, prompt=nb.prompt, reused=nb.reused, ms=nb.ms, first_ms=nb.first_ms)
+    return Stats(
+        tokens=nb.tokens,
+        prompt=nb.prompt,
+        reused=nb.reused,
+        drafted=nb.drafted,
+        accepted=nb.accepted,
+        ms=nb.ms,
+        first_ms=nb.first_ms,
+    )
 
 
 def reason_of(message: chat.GenDone) -> Reason:

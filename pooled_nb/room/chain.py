@@ -7,15 +7,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pooled_nb.errors import PooledError
+import msgspec
+
+from pooled_nb.errors import FrameRefused, PooledError
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
+from pooled_nb.room.checkpoints import RECENT, Checkpoints
+from pooled_nb.room.control import Riding
+from pooled_nb.room.drafting import Drafting
 from pooled_nb.room.laps import Lap, Laps, Verdict
 from pooled_nb.room.prefill import IN_FLIGHT, Cut, Fed, cut
 from pooled_nb.shard import Columns, Control, Prompt, Shard
 
 ENCODING = {"float16": Encoding.F16, "bfloat16": Encoding.BF16, "float32": Encoding.F32}
 """The wire carries the activations' own dtype, so a split computes bit for bit what one device does."""
+
+AGAIN = "Ask again."
 
 
 class LapFailed(PooledError):
@@ -42,6 +49,12 @@ class Chain:
         Numbers of one hidden state.
     rtt
         Round trip of the worst link now, seconds.
+    keeps
+        Every device of the chain applies checkpoint control (``ckpt`` of its ``ai-ready``).
+    recent
+        States after an answer that are kept then.
+    drafting
+        Decides how far to guess ahead; None: one token a lap.
     """
 
     def __init__(
@@ -57,17 +70,26 @@ class Chain:
         width: int,
         cols: int,
         rtt: Callable[[], float],
+        keeps: bool = False,
+        recent: int = RECENT,
+        drafting: Drafting | None = None,
     ) -> None:
         self.workers = tuple(workers)
         self.laps = Laps()
         self.fed = Fed()
+        self.drafting = drafting
+        self._riding = Riding()
+        self.kept = Checkpoints(self._riding, recent, on=keeps)
+        self.kept.lost()  # engines are fresh, and what a disk gave back is of another chain
+        self._loaded = self._refused = False
+        self._verified = 0, 0
         self._names = tuple(names)
         self._shard, self._sender, self._clock, self._rtt = shard, sender, clock, rtt
         self._enc, self._dim, self._width, self._cols = ENCODING[dtype], dim, width, cols
         self._waiting: deque[tuple[Lap, asyncio.Future[bytes], Timer]] = deque()
         self._failures = 0
         self._why = ""
-        self._next = "Ask again."
+        self._next = AGAIN
         self._closed = False
 
     @property
@@ -75,8 +97,18 @@ class Chain:
         """Whether nothing runs over it any more."""
         return self._closed
 
-    async def prefill(self, prompt: Prompt, stopped: Callable[[], bool]) -> tuple[bytes, int] | None:
-        """Run what follows `fed`, up to 6 frames in flight.
+    async def prefill(
+        self, prompt: Prompt, stopped: Callable[[], bool], pin: int = 0
+    ) -> tuple[bytes, int] | None:
+        """Run what follows the longest state that the devices hold, up to 6 frames in flight.
+
+        That is `fed`, or a checkpoint, or nothing. A checkpoint that a device lost costs a second try from
+        the start: nothing has been shown yet.
+
+        Parameters
+        ----------
+        pin
+            The state after that many tokens, a system prompt, is kept for the chats that come; 0: none is.
 
         Returns
         -------
@@ -87,23 +119,41 @@ class Chain:
         ------
         LapFailed
         """
+        self._refused = False
+        try:
+            return await self._prefill(prompt, stopped, pin)
+        except PooledError as error:
+            refused = self._refused or isinstance(error, FrameRefused)
+            if not (refused and self._loaded):
+                raise
+        return await self._prefill(prompt, stopped, pin)
+
+    async def _prefill(
+        self, prompt: Prompt, stopped: Callable[[], bool], pin: int
+    ) -> tuple[bytes, int] | None:
         failures = self._check()
-        start = self.fed.reusable(prompt.ids, prompt.generated)
-        reset = start == 0
-        if reset:
-            self._restart()
-        frames = cut(prompt.generated, start, cols=self._cols, width=self._width)
+        self._loaded = False
+        if stopped():
+            return None
+        control = self._start(prompt)
+        start = len(self.fed)
+        pin = pin if start < pin < len(prompt.ids) else 0
+        frames = cut(prompt.generated, start, cols=self._cols, width=self._width, at=pin)
         flying: deque[tuple[Cut, asyncio.Future[bytes]]] = deque()
         data = b""
         try:
-            for i, c in enumerate(frames):
-                if stopped():
+            for c in frames:
+                if c.pos > start and stopped():
                     break
                 if len(flying) >= IN_FLIGHT:
                     data = await self._land(flying, prompt)
-                control = Control(reset=reset and i == 0, spec=not c.wide)
-                tokens = prompt.ids[c.pos : c.pos + c.n]
                 self._check(failures)
+                if 0 < c.pos == pin:
+                    self.kept.pin(prompt.ids[:pin], prompt.generated[:pin])
+                if c.pos > start:
+                    control = self._next_control()
+                control = msgspec.structs.replace(control, spec=not c.wide)
+                tokens = prompt.ids[c.pos : c.pos + c.n]
                 flying.append((c, await self._send(c, Kind.HIDDEN_B, tokens, control, prefill=True)))
             while flying:
                 data = await self._land(flying, prompt)
@@ -113,6 +163,19 @@ class Chain:
             raise
         return (data, start) if len(self.fed) == len(prompt.ids) else None
 
+    def _start(self, prompt: Prompt) -> Control:
+        """Choose what the prompt goes on from: `fed` holds it, and the first frame brings it about."""
+        fed = self.fed.reusable(prompt.ids, prompt.generated)
+        kept = self.kept.best(prompt.ids, prompt.generated, above=fed)
+        self.kept.going(ld=kept.slot if kept else 0)
+        if kept:
+            self._loaded = True
+            self.fed.hold(kept.ids, kept.generated)
+            return self._riding.take(ld=kept.slot)
+        if not fed:
+            self._restart()
+        return self._riding.take(reset=not fed)
+
     async def decode(self, token: int, pos: int) -> bytes:
         """One generated token through every layer: its column's hidden state.
 
@@ -121,18 +184,66 @@ class Chain:
         LapFailed
             Also when the chain failed since the token was drawn: its caches no longer reach ``pos``.
         """
+        return await self._lap(Cut(pos, 1, wide=False), Kind.HIDDEN, [token])
+
+    async def verify(self, tokens: list[int], pos: int) -> bytes:
+        """The last token and drafts after it through every layer, in one frame: each column's hidden state.
+
+        `take_back` says afterwards which columns count.
+
+        Parameters
+        ----------
+        tokens
+            At most as many as one frame takes: see `prefill.drafts_from`.
+
+        Raises
+        ------
+        LapFailed
+            As of `decode`.
+        """
+        data = await self._lap(Cut(pos, len(tokens), wide=False), Kind.HIDDEN_B, tokens)
+        self._verified = pos, len(tokens)
+        return data
+
+    def take_back(self, kept: int) -> None:
+        """Only the first ``kept`` columns of the last verify frame were right: the others never were."""
+        pos, n = self._verified
+        if kept < n and len(self.fed) == pos + n:  # else it failed meanwhile: the caches hold nothing
+            self.fed.cut(pos + kept)
+            self._riding.roll_back(kept - 1)
+
+    async def _lap(self, c: Cut, kind: Kind, tokens: list[int]) -> bytes:
         failures = self._check()
-        if len(self.fed) != pos:
+        if len(self.fed) != c.pos:
             raise self._failed()
-        c = Cut(pos, 1, wide=False)
+        control = msgspec.structs.replace(self._next_control(), spec=kind is Kind.HIDDEN_B)
         try:
-            data = await (await self._send(c, Kind.HIDDEN, [token], Control(), prefill=False))
+            data = await (await self._send(c, kind, tokens, control, prefill=False))
             self._check(failures)
         except BaseException:
             self.fail("a token was not finished")
             raise
-        self.fed.extend([token], [True])
+        self.fed.extend(tokens, [True] * len(tokens))
         return data
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """An answer is over: the next frame saves its state, which is `fed`."""
+        self.kept.save(self.fed.ids, self.fed.generated)
+
+    def new_chat(self) -> None:
+        """Start from nothing, or from the system prompt."""
+        self.fed.clear()
+        self.kept.new_chat()
+
+    def wants_pin(self, prompt: Prompt) -> bool:
+        """Whether a prompt starts from nothing, and its system prompt could be kept."""
+        if not self.kept.on or self.fed.reusable(prompt.ids, prompt.generated):
+            return False
+        return self.kept.best(prompt.ids, prompt.generated, above=0) is None
+
+    # -- what comes back ---------------------------------------------------------------------------
 
     def on_return(self, sender: str, frame: Frame) -> None:
         """A frame came back; only the last worker's count."""
@@ -150,11 +261,21 @@ class Chain:
         if not future.done():
             future.set_result(frame.payload)
 
-    def fail(self, why: str) -> None:
-        """Fail every lap in flight; the next frame resets the caches (PROTOCOL section 5)."""
+    def refuse(self, why: str, then: str = AGAIN) -> None:
+        """Fail, since a device did not take a frame; see `fail`."""
+        self._refused = True
+        self.fail(why, then)
+
+    def fail(self, why: str, then: str = AGAIN) -> None:
+        """Fail every lap in flight; the next frame resets the caches, and drops all checkpoints.
+
+        PROTOCOL sections 5 and 7. ``why`` says what happened, ``then`` what is next.
+        """
         self._failures += 1
-        self._why = self._why if self._closed else why
+        if not self._closed:
+            self._why, self._next = why, then
         self._restart()
+        self.kept.lost()
         waiting, self._waiting = self._waiting, deque()
         for _, future, timer in waiting:
             timer.cancel()
@@ -165,8 +286,7 @@ class Chain:
     def close(self, why: str) -> None:
         """Fail for good: the room deals anew, or is over. ``why`` says what happened, and what is next."""
         self._closed = False
-        self._next = ""
-        self.fail(why)
+        self.fail(why, "")
         self._closed = True
 
     def _check(self, failures: int | None = None) -> int:
@@ -177,6 +297,10 @@ class Chain:
 
     def _failed(self) -> LapFailed:
         return LapFailed(f"The answer stopped: {self._why.rstrip('.')}.", self._next)
+
+    def _next_control(self) -> Control:
+        self.kept.going()
+        return self._riding.take()
 
     def _restart(self) -> None:
         self.laps.raise_epoch()
@@ -192,7 +316,7 @@ class Chain:
     async def _send(
         self, c: Cut, kind: Kind, tokens: list[int], control: Control, *, prefill: bool
     ) -> asyncio.Future[bytes]:
-        """Run the host's layers, hand the frame to the first worker: a future of the last column."""
+        """Run the host's layers, hand the frame to the first worker: a future of what comes back."""
         failures, epoch = self._failures, self.laps.epoch
         columns = Columns(pos=c.pos, n=c.n, wide=c.wide)
         alone = not self.workers
@@ -208,10 +332,9 @@ class Chain:
             c.n,
             ran.data,
             self._enc,
-            spec=control.spec,
-            reset=control.reset,
             epoch=epoch,
             last=prefill,
+            **msgspec.structs.asdict(control),
         )
         if not self._sender.send_frame(self.workers[0], frame):
             self.fail(f"there is no link to {self._names[0]}")

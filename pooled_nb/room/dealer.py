@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import deal as wire
-from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, lenders, make_deal, need_gb
+from pooled_nb.room.checkpoints import RECENT
+from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, lenders, make_deal
 from pooled_nb.room.loading import Trouble
+from pooled_nb.room.sizing import Drafts, Form, need_gb
 from pooled_nb.room.starting import OnProgress, Start
+from pooled_nb.room.worker import room_key
 from pooled_nb.shard import ModelFacts, Shard
 
 QUIET_S = 6.0
@@ -18,7 +21,11 @@ QUIET_S = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the room's creator chose; it holds whatever happens. ``ctx`` counts tokens."""
+    """What the room's creator chose; it holds whatever happens. ``ctx`` counts tokens.
+
+    ``kv``: how caches are kept. ``drafts``: what drafts on the host, besides what the conversation holds.
+    ``speculate``: laps may guess ahead. ``checkpoints``: states after an answer that devices keep.
+    """
 
     code: str
     split: Split
@@ -26,6 +33,10 @@ class Settings:
     exact: bool
     lends_gb: float
     dtype: str | None = None
+    kv: str = "f16"
+    drafts: Drafts = field(default_factory=Drafts)
+    speculate: bool = True
+    checkpoints: int = RECENT
 
 
 class Dealer:
@@ -43,6 +54,11 @@ class Dealer:
         The host's own; another one after it died.
     exact
         Text as one device gives it: fixed at the first start, as the frames' widths are.
+    ckpt
+        Every device of the loaded deal applies checkpoint control.
+    drafts, note
+        What can draft besides prompt lookup (``model``, ``layers`` or nothing), and what the host's person
+        should know of it.
     """
 
     def __init__(
@@ -62,6 +78,8 @@ class Dealer:
         self.shard = shard
         self.model = model
         self.exact = settings.exact
+        self.ckpt = False
+        self.drafts = self.note = ""
         self._mesh, self._clock, self._settings = mesh, clock, settings
         self._new_shard, self._on_shard_died = new_shard, on_shard_died
         self._shard_dead = False
@@ -80,8 +98,10 @@ class Dealer:
 
     @property
     def need_gb(self) -> float:
-        """GB that the model needs here: weights and caches."""
-        return need_gb(self.model, self.dtype, self._settings.ctx)
+        """GB that the model needs here: weights and caches, and what drafts."""
+        s = self._settings
+        drafts = Drafts(s.drafts.model, self.deal.draft_layers) if self.deal else s.drafts
+        return need_gb(self.model, Form(self.dtype, s.kv), s.ctx, drafts)
 
     @property
     def changed(self) -> bool:
@@ -108,6 +128,8 @@ class Dealer:
             ctx=s.ctx,
             exact=self.exact,
             dtype=s.dtype,
+            kv=s.kv,
+            drafts=s.drafts,
             fixed=self._fixed,
             excluded=excluded,
         )
@@ -137,6 +159,8 @@ class Dealer:
             clock=self._clock,
             exact=self.exact,
             lends_gb=self._settings.lends_gb,
+            draft=self._settings.drafts.model,
+            room=room_key(self._settings.code),
             hears=self._hears,
             number=self.number,
             on_progress=on_progress,
@@ -144,15 +168,18 @@ class Dealer:
         workers = [s.id for s in deal.seats[1:]]
         self._mesh.spare(workers)
         self._mesh.chain(workers)
+        start = self.start
         try:
-            return await self.start.run()
+            trouble = await start.run()
+            self.ckpt, self.drafts, self.note = start.loading.ckpt, start.drafts, start.note
+            return trouble
         finally:
             self._mesh.spare([])
             self.start = None
 
     def loaded(self, deal: Deal) -> None:
         """The deal stands: what the first one chose is fixed from now on (PROTOCOL section 5)."""
-        self._fixed = Fixed(deal.dtype, deal.cols)
+        self._fixed = Fixed(deal.dtype, deal.cols, deal.kv)
 
     def layers(self, deal: Deal) -> wire.LayersHeld:
         """Who holds what, for everyone."""
@@ -164,6 +191,7 @@ class Dealer:
             ranges=deal.ranges,
             same=deal.one_sig and self.exact,
             dtype=deal.dtype,
+            kv=deal.kv,
         )
 
     def ready_all(self) -> wire.ReadyAll:

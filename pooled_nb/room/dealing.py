@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pooled_nb.errors import ModelTooBig
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room.chain import ENCODING
-from pooled_nb.shard import BUCKET, Candidate, ModelFacts, ModelSize, plan_memory, plan_speed
+from pooled_nb.room.sizing import Drafts, Form, size_of
+from pooled_nb.shard import Candidate, ModelFacts, plan_memory, plan_speed
 
 Split = Literal["speed", "memory", "alone"]
 """``alone``: the host holds every layer, whoever else lends (DESIGN section 7)."""
 
 WIDTH = 16
 """Columns of a frame of generated text: 1 + 15 drafts (DESIGN section 5, rule 1)."""
-COLS_CPU = 32
+COLS_CPU = 64
+"""Up to 384 tokens all frames of a prompt fly at once. SmolLM2 takes 25 ms more than with 32 for 12 tokens,
+and as much less for 40 or 60."""
 COLS_GPU = 256
 COLS = (16, 32, 64, 128, 256)
 """What prompt frames may be padded to: divisors of the position bucket."""
 DTYPES = ("bfloat16", "float16", "float32")
-ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """A whole deal. ``seats`` in chain order, the host first; ``out`` says why a device holds nothing."""
+    """A whole deal. ``seats`` in chain order, the host first; ``out`` says why a device holds nothing.
+
+    ``draft_layers``: how many of the model's own draft layers the host loads.
+    """
 
     seats: tuple[Seat, ...]
     out: Mapping[str, str]
@@ -49,6 +53,8 @@ class Deal:
     one_sig: bool
     reasons: Mapping[str, str]
     """Why a device that tried could not load, in its own words."""
+    kv: str = "f16"
+    draft_layers: int = 0
 
     @property
     def ranges(self) -> dict[str, list[int]]:
@@ -72,6 +78,7 @@ class Fixed:
 
     dtype: str
     cols: int
+    kv: str = "f16"
 
 
 def can_hold(member: Member) -> bool:
@@ -87,33 +94,14 @@ def fits(member: Member, fixed: Fixed) -> bool:
     return nb is not None and fixed.dtype in nb.dtypes and nb.cols >= fixed.cols
 
 
-def choose(members: Sequence[Member], model: ModelFacts, dtype: str | None) -> Fixed:
+def choose(members: Sequence[Member], model: ModelFacts, dtype: str | None, kv: str = "f16") -> Fixed:
     """The dtype that all of these run natively, the model's own first, and the widest prompt frames."""
     offers = [m.meta.nb for m in members if m.meta.nb]
     order = [dtype] if dtype else [d for d in dict.fromkeys((model.dtype, *DTYPES)) if d in ENCODING]
     common = next((d for d in order if all(d in nb.dtypes for nb in offers)), "float32")
     most = COLS_CPU if any(nb.device == "cpu" for nb in offers) else COLS_GPU
     narrowest = min((nb.cols for nb in offers), default=COLS_CPU)
-    return Fixed(dtype or common, max(c for c in COLS if c <= min(most, max(narrowest, COLS[0]))))
-
-
-def size_of(model: ModelFacts, dtype: str, ctx: int) -> ModelSize:
-    """What has to fit, in the dtype the room runs."""
-    scale = ITEMSIZE[dtype] / ITEMSIZE.get(model.dtype, 2)
-    return ModelSize(
-        label=model.label,
-        layer_bytes=[round(b * scale) for b in model.layer_bytes],
-        kv_bytes=[b * ITEMSIZE[dtype] // 2 for b in model.kv_bytes],
-        ends_bytes=round(model.ends_bytes * scale),
-        ctx=ctx,
-    )
-
-
-def need_gb(model: ModelFacts, dtype: str, ctx: int) -> float:
-    """GB that all devices together hold: weights, and caches in whole buckets."""
-    size = size_of(model, dtype, ctx)
-    held = math.ceil(ctx / BUCKET) * BUCKET
-    return (sum(size.layer_bytes) + size.ends_bytes + held * sum(size.kv_bytes)) / 1e9
+    return Fixed(dtype or common, max(c for c in COLS if c <= min(most, max(narrowest, COLS[0]))), kv)
 
 
 def lenders(members: Sequence[Member], host: str, split: Split) -> frozenset[tuple[str, float]]:
@@ -132,6 +120,8 @@ def make_deal(
     ctx: int,
     exact: bool,
     dtype: str | None = None,
+    kv: str = "f16",
+    drafts: Drafts | None = None,
     fixed: Fixed | None = None,
     excluded: Mapping[str, str] | None = None,
 ) -> Deal:
@@ -143,6 +133,10 @@ def make_deal(
         The roster, the host among them.
     dtype
         What the room's creator wants; None: the model's own where every device has it.
+    kv
+        How caches are kept: ``f16`` or ``q8``.
+    drafts
+        What is to draft on the host. The model's own draft layers give way where they do not fit.
     fixed
         What the first start fixed; None at the first start.
     excluded
@@ -156,34 +150,50 @@ def make_deal(
     excluded = excluded or {}
     others = split != "alone"
     able = [m for m in members if m.id == host or (others and can_hold(m) and m.id not in excluded)]
+    wanted = drafts or Drafts()
+
+    def deal(able: Sequence[Member], fixed: Fixed) -> Deal:
+        way = _Way(members, host, model, fixed, split, ctx, exact, wanted, excluded)
+        try:
+            return _deal(able, way)
+        except ModelTooBig:
+            if not wanted.layers:
+                raise
+            return _deal(able, replace(way, drafts=Drafts(wanted.model)))
+
     if fixed is None and split == "speed":
         # The fewest hops are wanted anyway: a device that lacks the model's dtype must not slow the others.
         own = [m for m in able if m.id == host or _native(m, model)]
         try:
-            return _deal(members, own, host, model, choose(own, model, dtype), split, ctx, exact, excluded)
+            return deal(own, choose(own, model, dtype, kv))
         except ModelTooBig:
             pass
-    fixed = fixed or choose(able, model, dtype)
-    able = [m for m in able if m.id == host or fits(m, fixed)]
-    return _deal(members, able, host, model, fixed, split, ctx, exact, excluded)
+    fixed = fixed or choose(able, model, dtype, kv)
+    return deal([m for m in able if m.id == host or fits(m, fixed)], fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a deal is made, whoever may hold layers."""
+
+    members: Sequence[Member]
+    host: str
+    model: ModelFacts
+    fixed: Fixed
+    split: Split
+    ctx: int
+    exact: bool
+    drafts: Drafts
+    excluded: Mapping[str, str]
 
 
 def _native(member: Member, model: ModelFacts) -> bool:
     return member.meta.nb is not None and model.dtype in member.meta.nb.dtypes
 
 
-def _deal(
-    members: Sequence[Member],
-    able: Sequence[Member],
-    host: str,
-    model: ModelFacts,
-    fixed: Fixed,
-    split: Split,
-    ctx: int,
-    exact: bool,
-    excluded: Mapping[str, str],
-) -> Deal:
-    size = size_of(model, fixed.dtype, ctx)
+def _deal(able: Sequence[Member], way: _Way) -> Deal:
+    fixed, host = way.fixed, way.host
+    size = size_of(way.model, Form(fixed.dtype, fixed.kv), way.ctx, way.drafts)
     candidates = [
         Candidate(
             id=m.id,
@@ -195,14 +205,22 @@ def _deal(
         )
         for m in able
     ]
-    plan = (plan_memory if split == "memory" else plan_speed)(candidates, size)
-    names = {m.id: m.name for m in members}
+    plan = (plan_memory if way.split == "memory" else plan_speed)(candidates, size)
+    names = {m.id: m.name for m in way.members}
     seats = tuple(Seat(s.id, names[s.id], s.lo, s.hi, s.bytes / 1e9) for s in plan.shares)
     held = {s.id for s in seats}
-    out = {**plan.out, **dict.fromkeys(excluded, "late")}
-    out |= {m.id: "unneeded" for m in members if m.id not in held and m.id not in out}
-    sigs = {m.meta.nb.sig if m.meta.nb else "" for m in members if m.id in held}
-    width = WIDTH if exact else 1
+    out = {**plan.out, **dict.fromkeys(way.excluded, "late")}
+    out |= {m.id: "unneeded" for m in way.members if m.id not in held and m.id not in out}
+    sigs = {m.meta.nb.sig if m.meta.nb else "" for m in way.members if m.id in held}
     return Deal(
-        seats, out, fixed.dtype, width, fixed.cols, ctx, one_sig=len(sigs) == 1, reasons=dict(excluded)
+        seats,
+        out,
+        fixed.dtype,
+        WIDTH if way.exact else 1,
+        fixed.cols,
+        way.ctx,
+        one_sig=len(sigs) == 1,
+        reasons=dict(way.excluded),
+        kv=fixed.kv,
+        draft_layers=way.drafts.layers,
     )

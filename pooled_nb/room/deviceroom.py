@@ -32,7 +32,7 @@ from pooled_nb.room.feed import Feed
 from pooled_nb.room.questions import check_again, check_question, params_of
 from pooled_nb.room.style import heard_style, heard_visibility
 from pooled_nb.room.transcript import Transcript
-from pooled_nb.room.worker import Worker
+from pooled_nb.room.worker import Worker, room_key
 from pooled_nb.shard import Shard
 
 log = logging.getLogger(__name__)
@@ -198,6 +198,7 @@ class DeviceRoom:
                 lends_gb=self._lends_gb,
                 max_download_gb=self._max_download_gb,
                 on_change=self._changed,
+                room=room_key(self.code),
             )
         self.on_change()
 

@@ -61,6 +61,7 @@ def device_status(
         settings=known.settings,
         tps=transcript.tps,
         dtype=held.dtype or "",
+        kv=held.kv or "f16",
         need_gb=sum(held.held.values()),
         signaling=mesh.server,
     )

@@ -16,8 +16,15 @@ class Limits:
     ctx: int
     max_tokens: int
 
+    def left(self, generated: int) -> int:
+        """How many tokens may come after these."""
+        return min(self.max_tokens, self.ctx - self.prompt) - generated
+
     def after(self, generated: int, *, end: bool, stopped: bool) -> Reason | None:
-        """Why the answer ends after ``generated`` tokens, or None to go on."""
+        """Why the answer ends after ``generated`` tokens, or None to go on.
+
+        ``end``: the model ended it, or a stop text did; ``stopped``: a person.
+        """
         if end:
             return "stop"
         if stopped:
@@ -55,6 +62,8 @@ def describe(stats: Stats, note: str, tokens: int) -> str:
     parts = [f"{tokens} tokens"]
     if stats.tps:
         parts.append(f"{stats.tps:.1f} tokens/s")
+    if stats.drafted:
+        parts.append(f"{stats.accepted} of {stats.drafted} drafts right")
     if stats.first_ms:
         parts.append(f"first after {stats.first_ms / 1e3:.1f} s")
     if note:

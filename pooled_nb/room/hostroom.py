@@ -15,7 +15,7 @@ from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
 from pooled_nb.room import sentences
 from pooled_nb.room.answering import Answering
-from pooled_nb.room.chain import Chain
+from pooled_nb.room.chain import AGAIN, Chain
 from pooled_nb.room.core import (
     Again,
     AnswerEvent,
@@ -29,6 +29,7 @@ from pooled_nb.room.core import (
 )
 from pooled_nb.room.dealer import Dealer, Settings
 from pooled_nb.room.dealing import Deal
+from pooled_nb.room.drafting import Drafting
 from pooled_nb.room.feed import Feed
 from pooled_nb.room.hoststatus import host_status
 from pooled_nb.room.planning import Question
@@ -93,6 +94,7 @@ class HostRoom:
         await self.mesh.create(self.code, servers, token=token)
         self._answering = Answering(
             me=self.mesh.id,
+            name=self.mesh.name,
             shard=lambda: self._dealer.shard,
             outbox=self.mesh,
             clock=self._clock,
@@ -212,6 +214,11 @@ class HostRoom:
             width=deal.width,
             cols=deal.cols,
             rtt=self._worst_rtt,
+            keeps=self._dealer.ckpt,
+            recent=self._settings.checkpoints,
+            drafting=Drafting(exact=self._dealer.exact, drafter=bool(self._dealer.drafts))
+            if self._settings.speculate
+            else None,
         )
         self.mesh.broadcast(self._dealer.layers(deal))
         self.mesh.broadcast(self._dealer.ready_all())
@@ -310,7 +317,7 @@ class HostRoom:
         if message.load:  # it holds its layers no more
             self._degrade(f"{why}.")
         elif message.epoch is None or message.epoch == chain.laps.epoch:
-            chain.fail(why)
+            chain.refuse(why, sentences.rest(message.message) or AGAIN)
 
     def _on_link_lost(self, sender: str, name: str) -> None:
         chain = self.answering.chain
@@ -322,7 +329,7 @@ class HostRoom:
 
     def _on_shard_died(self, why: str) -> None:
         if self._state == "online":
-            self._degrade(f"{sentences.first(why)}.")
+            self._degrade(f"{self.mesh.name} says: {sentences.first(why)}.")
 
     def _degrade(self, what: str) -> None:
         """Say what happened; only the host can start the room again, so others hear another next step."""

@@ -53,6 +53,8 @@ def host_status(
         settings=answering.settings if answering else ChatSettings(),
         tps=answering.tps if answering else 0.0,
         dtype=dealer.dtype,
+        kv=settings.kv,
+        drafts=dealer.drafts if deal else "",
         need_gb=dealer.need_gb,
         signaling=mesh.server,
     )
@@ -66,7 +68,7 @@ def _sentence(state: State, mesh: Mesh, dealer: Dealer, answering: Answering | N
         return f"Answering {answering.answering}."
     if state == "online" and deal:
         names = [s.name for s in deal.seats]
-        return sentences.online(names, one_sig=deal.one_sig, exact=dealer.exact)
+        return sentences.online(names, one_sig=deal.one_sig, exact=dealer.exact, kv=deal.kv)
     return sentences.opened(len(mesh.roster) - 1, is_host=True)
 
 

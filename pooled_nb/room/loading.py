@@ -17,12 +17,16 @@ class Trouble:
 
 @dataclass(slots=True)
 class Loading:
-    """One start under way. ``names`` by id, the host among them."""
+    """One start under way. ``names`` by id, the host among them.
+
+    ``ckpt``: every device that is ready applies checkpoint control.
+    """
 
     names: dict[str, str]
     pct: dict[str, int] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     trouble: Trouble | None = None
+    ckpt: bool = True
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def progress(self, id: str, pct: int) -> None:
@@ -30,10 +34,11 @@ class Loading:
         if id in self.names and id not in self.ready:
             self.pct[id] = max(pct, self.pct.get(id, 0))
 
-    def is_ready(self, id: str) -> None:
+    def is_ready(self, id: str, *, ckpt: bool = False) -> None:
         """A device holds its layers."""
         if id in self.names:
             self.ready.add(id)
+            self.ckpt = self.ckpt and ckpt
             self.pct[id] = 100
             self._changed.set()
 

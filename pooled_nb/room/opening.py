@@ -26,12 +26,14 @@ from pooled_nb.room.dealer import Settings
 from pooled_nb.room.dealing import COLS_CPU, COLS_GPU, WIDTH, Split
 from pooled_nb.room.deviceroom import MAX_DOWNLOAD_GB, DeviceRoom
 from pooled_nb.room.hostroom import HostRoom
-from pooled_nb.shard import DeviceFacts, ModelFacts, lend_gb, open_shard
+from pooled_nb.room.sizing import Drafts
+from pooled_nb.shard import KV_FORMS, DeviceFacts, ModelFacts, Shard, lend_gb, open_shard
 
 OnProgress = Callable[[int, str], None]
 LOCAL = "local"
 DEFAULT_CTX = 4096
 """Tokens; caches are allocated for them at once, so the model's own maximum is not the default."""
+NO_DRAFTS = "off"
 ENCODINGS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 
 
@@ -49,6 +51,9 @@ async def host(
     folder: str | None = None,
     lan: bool = False,
     dtype: str | None = None,
+    kv: str = "f16",
+    draft: str | None = None,
+    speculate: bool = True,
     progress: OnProgress | None = None,
 ) -> RoomCore:
     """Open a room for a model; nothing is loaded yet.
@@ -72,6 +77,14 @@ async def host(
         False computes in a thread of this process: for scripts and debugging.
     dtype
         torch name; None: the model's own where every device has it.
+    kv
+        How caches are kept: ``f16`` (in the room's dtype), or ``q8`` (int8: half the memory, and text of a
+        class of its own, as exact within it).
+    draft
+        What guesses tokens ahead, besides text that stands there already: the hub id or folder of a small
+        model with the same tokenizer; None: the model's own draft layers, if any; ``off``: nothing.
+    speculate
+        Off: every lap computes one token, and none is guessed ahead.
 
     Raises
     ------
@@ -80,6 +93,12 @@ async def host(
     say = progress or _silent
     if dtype is not None and dtype not in ENCODINGS:
         raise BadOption(f"{dtype!r} is no dtype of a room.", f"Choose one of {', '.join(ENCODINGS)}.")
+    if kv not in KV_FORMS:
+        raise BadOption(f"{kv!r} is no way to keep caches.", f"Choose one of {', '.join(KV_FORMS)}.")
+    if draft not in (None, NO_DRAFTS) and not speculate:
+        raise BadOption(
+            "A draft model was named, and nothing is to be guessed ahead.", "Leave one of them out."
+        )
     room_code = codes.parse(code).code if code else codes.draw()
     if runtime.find(room_code):
         raise RoomError(
@@ -97,6 +116,7 @@ async def host(
         found = await shard.inspect(
             model, folder=folder, progress=lambda pct, words: say(20 + pct * 6 // 10, words)
         )
+        drafts = await _drafts(shard, draft if speculate else NO_DRAFTS, found, say)
         say(90, "opening the room")
         tokens = _context(ctx, found.max_ctx)
         specs, server = await _servers(servers, lan=lan)
@@ -104,7 +124,15 @@ async def host(
             undo.push_async_callback(server.close)
         room = HostRoom(
             settings=Settings(
-                code=room_code, split=split, ctx=tokens, exact=exact, lends_gb=lends, dtype=dtype
+                code=room_code,
+                split=split,
+                ctx=tokens,
+                exact=exact,
+                lends_gb=lends,
+                dtype=dtype,
+                kv=kv,
+                drafts=drafts,
+                speculate=speculate,
             ),
             model=found,
             shard=shard,
@@ -131,6 +159,16 @@ async def host(
         clock.call_later(0, partial(_note, room, note))
     say(100, "open")
     return room
+
+
+async def _drafts(shard: Shard, wanted: str | None, model: ModelFacts, say: OnProgress) -> Drafts:
+    """What drafts in a room of this model; see `host`."""
+    if wanted is None:
+        return Drafts(layers=model.draft_layers)
+    if wanted == NO_DRAFTS:
+        return Drafts()
+    say(80, f"looking for {wanted}")
+    return Drafts(await shard.inspect(wanted, progress=lambda pct, words: say(80 + pct // 10, words)))
 
 
 def _write_runtime_file(room: HostRoom, model: ModelFacts) -> list[str]:

@@ -9,8 +9,10 @@ import msgspec
 from pooled_nb.errors import BadQuestion
 from pooled_nb.mesh.messages.chat import MAX_QUESTION, NbParams
 from pooled_nb.room.core import Again, AskOptions
-from pooled_nb.room.style import STYLES, numbers, plain, wrong_system
+from pooled_nb.room.style import STYLES, half, numbers, plain, wrong_system
 
+SHOWN = 60
+"""Characters of a wrong value that are shown again."""
 LENGTHS = {"short": 128, "medium": 512, "long": 2048}
 """Tokens of an answer, by the words people choose from."""
 
@@ -20,8 +22,15 @@ RANGES = {
     "temperature": "a number from 0 (greedy) to 5",
     "top_p": "a number above 0, up to 1 (off)",
     "top_k": f"a whole number from 0 (off) to {2**20:,}",
+    "min_p": "a number from 0 (off) to 1",
+    "repetition_penalty": "a number above 0, up to 10 (1 is off, 1.1 is usual)",
+    "presence_penalty": "a number from -2 to 2 (0 is off)",
+    "logit_bias": "a dict of up to 300 numbers from -100 to 100, by token id",
+    "stop": "a text, or a list of up to 16 texts, of 1 to 200 characters each",
 }
 """What `NbParams` takes, in words: host and guests refuse the same, before anything is sent."""
+_MORE = ("min_p", "repetition_penalty", "presence_penalty", "logit_bias", "stop")
+"""Options that have the same name and form on the wire."""
 
 
 def check_question(text: str, options: AskOptions) -> AskOptions:
@@ -41,12 +50,8 @@ def check_question(text: str, options: AskOptions) -> AskOptions:
             f"The question has {len(text):,} characters, and a room takes {MAX_QUESTION:,}.",
             "Shorten it, or ask in parts.",
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadQuestion(
-            "The question holds half of a character (a lone surrogate).", "Type it again."
-        ) from None
+    if half(text):
+        raise BadQuestion("The question holds half of a character (a lone surrogate).", "Type it again.")
     return check_options(options)
 
 
@@ -94,10 +99,20 @@ def _option(name: str, value: Any) -> Any:
     if value is None:
         return None
     value = plain(value)
+    asked: Any = value
+    if name == "stop":
+        asked = [value] if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
+    elif isinstance(value, dict):  # those of JSON have texts for keys
+        asked = {plain(key): plain(number) for key, number in value.items()}
     try:
-        return getattr(msgspec.convert({name: value}, NbParams), name)
+        taken = getattr(msgspec.convert({name: asked}, NbParams, str_keys=True), name)
     except msgspec.ValidationError:
-        raise BadQuestion(f"{name} is {value!r}.", f"Use {RANGES[name]}.") from None
+        shown = repr(value)
+        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
+        raise BadQuestion(f"{name} is {shown}.", f"Use {RANGES[name]}.") from None
+    if name == "stop" and any(map(half, taken)):
+        raise BadQuestion("A stop text holds half of a character (a lone surrogate).", "Type it again.")
+    return taken
 
 
 def params_of(options: AskOptions) -> NbParams | None:
@@ -109,6 +124,7 @@ def params_of(options: AskOptions) -> NbParams | None:
         temperature=temperature,
         top_p=options.top_p,
         top_k=top_k,
+        **{name: getattr(options, name) for name in _MORE},
         system=options.system,
         thinking=options.thinking,
     )
@@ -125,6 +141,7 @@ def options_of(params: NbParams | None) -> AskOptions:
         temperature=params.temperature,
         top_p=params.top_p,
         top_k=params.top_k,
+        **{name: getattr(params, name) for name in _MORE},
         system=params.system,
         thinking=None if params.thinking is None else bool(params.thinking),
     )

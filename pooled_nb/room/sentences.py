@@ -11,6 +11,8 @@ HOST_CHOOSES = (
     "The answer is as exact as the host opened the room. A fast one is opened with %pooled host --fast."
 )
 """To a guest who wishes for speed."""
+DRAFTS = {"model": "drafts by a small model", "layers": "drafts by the model's own layers"}
+"""What guesses tokens ahead, besides text that stands there already: the words for `Status.drafts`."""
 
 
 def layer_range(lo: int, hi: int) -> str:
@@ -34,16 +36,22 @@ def opened(others: int, *, is_host: bool) -> str:
     return f"Ready to start: {devices} here. Ask, or start the room."
 
 
-def online(names: Sequence[str], *, one_sig: bool, exact: bool) -> str:
-    """The model is loaded; which promise about bits holds (DESIGN section 5, rule 5)."""
+def online(names: Sequence[str], *, one_sig: bool, exact: bool, kv: str = "f16") -> str:
+    """The model is loaded; which promise about bits holds (DESIGN section 5, rule 5), and in which class."""
+    small = " with caches in int8" if kv == "q8" else ""
+    where = (
+        f"Online on {names[0]}, which holds every layer"
+        if len(names) == 1
+        else f"Online over {listed(names)}"
+    )
+    if len(names) > 1 and exact and one_sig:
+        return f"{where}. The text is the same as one device alone would give{small}."
+    where = f"{where}{small and f',{small}'}."
     if len(names) == 1:
-        return f"Online on {names[0]}, which holds every layer."
-    where = f"Online over {listed(names)}."
+        return where
     if not exact:
         return f"{where} Fast mode: the text may differ from another split's."
-    if not one_sig:
-        return f"{where} The devices compute different bits: text is the same for this split, not another."
-    return f"{where} The text is the same as one device alone would give."
+    return f"{where} The devices compute different bits: text is the same for this split, not another."
 
 
 def gone(name: str, layers: tuple[int, int], *, left: bool) -> str:
@@ -53,4 +61,14 @@ def gone(name: str, layers: tuple[int, int], *, left: bool) -> str:
 
 def first(text: str) -> str:
     """The first sentence of an error, without its full stop: what happened, without the next step."""
-    return re.split(r"(?<=[.!?]) ", text.strip(), maxsplit=1)[0].rstrip(".")
+    return _sentences(text)[0].rstrip(".")
+
+
+def rest(text: str) -> str:
+    """What follows the first sentence of an error: what to do next, in its device's words."""
+    return "".join(_sentences(text)[1:])[:300]
+
+
+def _sentences(text: str) -> list[str]:
+    """The first sentence, and what follows it."""
+    return re.split(r"(?<=[.!?]) ", " ".join(text.split()), maxsplit=1)

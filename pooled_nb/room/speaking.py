@@ -7,21 +7,25 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pooled_nb.errors import BadQuestion, PooledError
+from pooled_nb.errors import BadQuestion, FrameRefused, PooledError
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.messages import chat
 from pooled_nb.room.audience import Audience
-from pooled_nb.room.chain import Chain
+from pooled_nb.room.chain import AGAIN, Chain, LapFailed
 from pooled_nb.room.conversation import Conversation, Last
 from pooled_nb.room.core import Done, Piece, Reason, Started, Stats
 from pooled_nb.room.ending import Limits, describe, refusal, words
 from pooled_nb.room.feed import Feed
-from pooled_nb.room.generation import generate
+from pooled_nb.room.generation import Step, generate
 from pooled_nb.room.outbox import Outbox
+from pooled_nb.room.pinning import system_end
 from pooled_nb.room.planning import Plan
-from pooled_nb.shard import Prompt, Shard
+from pooled_nb.shard import Prompt, Shard, Source
 
 log = logging.getLogger(__name__)
+
+GUESSED: dict[Source, int | None] = {"": None, "draft": 1, "lookup": 2}
+"""``d`` of ``ai-token``: absent where nothing was guessed."""
 
 
 @dataclass(slots=True)
@@ -34,6 +38,17 @@ class Said:
     text: str = ""
     first_ms: float = 0.0
     reused: int = 0
+    drafted: int = 0
+    right: int = 0
+
+    def take(self, step: Step, now: float) -> None:
+        """What one lap brought."""
+        self.first_ms = self.first_ms or (now - self.began) * 1e3
+        self.reused = step.reused
+        self.ids += step.tokens
+        self.text += "".join(text for text, _ in step.pieces)
+        self.drafted += step.drafted
+        self.right += step.right
 
     def stats(self, now: float) -> Stats:
         """What it took, up to now."""
@@ -41,6 +56,8 @@ class Said:
             tokens=len(self.ids),
             prompt=self.prompt,
             reused=self.reused,
+            drafted=self.drafted,
+            accepted=self.right,
             ms=(now - self.began) * 1e3,
             first_ms=self.first_ms,
         )
@@ -67,6 +84,7 @@ class Speaking:
         self,
         *,
         me: str,
+        name: str,
         shard: Callable[[], Shard],
         outbox: Outbox,
         clock: Clock,
@@ -79,6 +97,7 @@ class Speaking:
         self.mid = 0
         self._newest = 0
         self.tps = 0.0
+        self._name = name
         self._me, self._shard, self._outbox, self._clock = me, shard, outbox, clock
         self._conversation, self._on_change, self._on_failed = conversation, on_change, on_failed
 
@@ -98,24 +117,33 @@ class Speaking:
         """
         self.plan, self.mid = plan, 0
         try:
-            prompt = await self._shard().render(plan.prompt, thinking=plan.thinking)
+            prompt = await self._shard().render(plan.prompt, thinking=plan.thinking, sampling=plan.how)
         except Exception as error:
             if not isinstance(error, PooledError):
                 log.exception("a prompt could not be rendered")
-            return "bad" if isinstance(error, BadQuestion) else "degraded", str(error)
+            if isinstance(error, BadQuestion):
+                return "bad", str(error)
+            return "degraded", f"{self._name} says: {_words(error)}"
         if plan.begun is None and (why := refusal(len(prompt.ids), ctx)):
             return "ctx", why
+        pin = await system_end(self._shard(), plan.prompt, prompt) if chain.wants_pin(prompt) else 0
         if (before := plan.begun or plan.replaces) and self._conversation.last is not before:
             return "bad", "A new chat began, so the answer is gone. Ask a question."
         if chain.closed:  # before an answer that is made anew takes another's place
             return gone()
         self._newest += 1
         self.mid = self._newest
-        await self._speak(plan, chain, prompt, ctx, gone)
+        await self._speak(plan, chain, prompt, pin, ctx, gone)
         return None
 
     async def _speak(
-        self, plan: Plan, chain: Chain, prompt: Prompt, ctx: int, gone: Callable[[], tuple[str, str]]
+        self,
+        plan: Plan,
+        chain: Chain,
+        prompt: Prompt,
+        pin: int,
+        ctx: int,
+        gone: Callable[[], tuple[str, str]],
     ) -> None:
         begun = plan.begun.ids if plan.begun else []
         said = Said(self._clock.now(), len(prompt.ids))
@@ -123,29 +151,41 @@ class Speaking:
         limits = Limits(len(prompt.ids) - len(begun), ctx, len(begun) + plan.length)
         why = ""
         reason: Reason = "error"
-        steps = generate(chain, self._shard(), prompt, plan.how, limits, lambda: self.stop, begun)
+        if (before := plan.begun or plan.replaces) and before.ids:  # the state after it will be another
+            chain.kept.unsave()
+        steps = generate(
+            chain,
+            self._shard(),
+            prompt,
+            plan.how,
+            limits,
+            stopped=lambda: self.stop,
+            now=self._clock.now,
+            begun=begun,
+            pin=pin,
+        )
         try:
             async for step in steps:
-                said.first_ms = said.first_ms or (self._clock.now() - said.began) * 1e3
-                said.reused = step.reused
-                if step.token is not None:
-                    said.ids.append(step.token)
-                if step.text:
-                    said.text += step.text
-                    audience.piece(chat.Token(text=step.text, mid=self.mid))
-                    _put(plan, Piece(step.text))
+                said.take(step, self._clock.now())
+                for text, source in step.pieces:
+                    if text:
+                        audience.piece(chat.Token(text=text, d=GUESSED[source], mid=self.mid))
+                        _put(plan, Piece(text, source))
                 reason = step.reason or reason
-        except PooledError as error:
+        except LapFailed as error:  # its words name the device already
             why = str(error)
         except Exception as error:  # one answer fails with its words; the room lives
-            log.exception("an answer failed")
-            why = f"The answer failed: {error}"
+            if not isinstance(error, PooledError):
+                log.exception("an answer failed")
+            why = f"The answer stopped: {self._name} says: {_words(error)}"
         except asyncio.CancelledError:
             self._end(plan, audience, said, "error", ctx, len(chain.fed), gone()[1])
             raise
         if why:
             chain.fail(why)
             self._on_failed(why)
+        elif said.ids and not self.forget:
+            chain.save()
         self._end(plan, audience, said, "error" if why else reason, ctx, len(chain.fed), why)
 
     def _begin(self, plan: Plan) -> Audience:
@@ -202,13 +242,15 @@ class Speaking:
                 mid=self.mid,
                 stats=line,
                 reason=reason,
-                ctx=chat.Used(used=used, max=ctx),
+                ctx=chat.Used(used=0 if self.forget else used, max=ctx),
                 failed=why or None,
                 capped=reason == "max",
                 nb=chat.NbStats(
                     tokens=stats.tokens,
                     prompt=stats.prompt,
                     reused=stats.reused,
+                    drafted=stats.drafted,
+                    accepted=stats.accepted,
                     ms=stats.ms,
                     first_ms=stats.first_ms,
                 ),
@@ -216,6 +258,13 @@ class Speaking:
         )
         _put(plan, Done(reason, stats, note, list(said.ids)))
         self._on_change()
+
+
+def _words(error: Exception) -> str:
+    """What happened, and what a person does next: a refused frame is sent anew with the next question."""
+    if not isinstance(error, PooledError):
+        return f"{str(error).rstrip('.') or type(error).__name__}. {AGAIN}"
+    return f"{error.what} {AGAIN if isinstance(error, FrameRefused) else error.next_step or AGAIN}"
 
 
 def _put(plan: Plan, event: Started | Piece | Done) -> None:

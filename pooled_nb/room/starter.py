@@ -115,6 +115,8 @@ class Starter:
             stage.set_state("open", sentence)
             raise
         stage.go_online(deal)
+        if note := self._dealer.note:
+            stage.say(note)
 
     def by_question(self, name: str) -> None:
         """The first question starts the room, whoever asks: it was opened around a model to answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from pooled_nb.errors import ShardDied
 from pooled_nb.mesh.clock import Clock
@@ -13,14 +14,28 @@ from pooled_nb.room.chain import ENCODING
 from pooled_nb.room.dealing import Deal
 from pooled_nb.room.loading import Loading, Trouble
 from pooled_nb.room.outbox import Outbox
+from pooled_nb.room.sizing import Drafts, Form, draft_bytes
 from pooled_nb.room.worker import PROGRESS_S
-from pooled_nb.shard import FileFact, LoadSpec, ModelFacts, Shard
+from pooled_nb.shard import KVQ, FileFact, LoadSpec, ModelFacts, Shard
 
 OnProgress = Callable[[int, str], None]
 
 
 class Start:
-    """Actor for one attempt with one deal. Messages of workers come in through `loading`."""
+    """Actor for one attempt with one deal. Messages of workers come in through `loading`.
+
+    Parameters
+    ----------
+    draft
+        A small model that drafts on this device.
+    room
+        What disk copies of checkpoints are kept under.
+
+    Attributes
+    ----------
+    drafts, note
+        What can draft here, and what the person should know of it, as this device's load said.
+    """
 
     def __init__(
         self,
@@ -33,12 +48,16 @@ class Start:
         clock: Clock,
         exact: bool,
         lends_gb: float,
+        draft: ModelFacts | None = None,
+        room: str = "",
         hears: Callable[[str], bool],
         number: int,
         on_progress: OnProgress,
     ) -> None:
         self.deal = deal
         self.number = number
+        self.drafts = self.note = ""
+        self._draft, self._room = draft, room
         self.loading = Loading({s.id: s.name for s in deal.seats})
         self._me, self._model, self._shard, self._exact = me, model, shard, exact
         self._outbox, self._clock, self._on_progress = outbox, clock, on_progress
@@ -69,30 +88,48 @@ class Start:
             await asyncio.gather(own, teller, return_exceptions=True)
 
     async def _load_own(self) -> None:
-        seat = self.deal.seats[0]
-        spec = LoadSpec(
-            repo=self._model.repo,
-            revision=self._model.revision,
-            folder=self._model.folder,
-            config_sha256=self._model.config_sha256,
-            lo=seat.lo,
-            hi=seat.hi,
-            ends=True,
-            ctx=self.deal.ctx,
-            dtype=self.deal.dtype,
-            files=self._model.files,
-            width=self.deal.width,
-            cols=self.deal.cols,
-            exact=self._exact,
-            max_gb=self._lends_gb,
-        )
         try:
-            await self._shard.load(spec, lambda pct, _: self.loading.progress(self._me, pct))
+            loaded = await self._shard.load(
+                self._own_spec(), lambda pct, _: self.loading.progress(self._me, pct)
+            )
         except Exception as error:  # whatever it is, the start must not wait for ever
             self._own_error = error
             self.loading.failed(self._me, str(error))
             return
-        self.loading.is_ready(self._me)
+        self.drafts, self.note = loaded.drafts, loaded.note
+        self.loading.is_ready(self._me, ckpt=True)
+
+    def _own_spec(self) -> LoadSpec:
+        """What this device loads: its layers, the model's ends, and what drafts."""
+        deal, draft = self.deal, self._draft
+        # What drafts is loaded beside it, and the checkpoints that are kept leave room for it.
+        form, drafts = Form(deal.dtype, deal.kv), Drafts(draft, deal.draft_layers)
+        drafting = draft_bytes(self._model, form, deal.ctx, drafts)
+        return LoadSpec(
+            **_files(self._model),
+            lo=deal.seats[0].lo,
+            hi=deal.seats[0].hi,
+            ends=True,
+            ctx=deal.ctx,
+            dtype=deal.dtype,
+            width=deal.width,
+            cols=deal.cols,
+            exact=self._exact,
+            max_gb=self._lends_gb - drafting / 1e9,
+            kv=deal.kv,
+            room=self._room,
+            draft=LoadSpec(
+                **_files(draft),
+                lo=0,
+                hi=draft.layers,
+                ends=True,
+                ctx=min(deal.ctx, draft.max_ctx),
+                dtype=deal.dtype,
+            )
+            if draft
+            else None,
+            draft_layers=deal.draft_layers,
+        )
 
     def heard(self, sender: str, message: wire.Progress | wire.Ready | wire.Error | wire.Linked) -> None:
         """A worker reports; what it says of an earlier deal is ignored."""
@@ -106,7 +143,7 @@ class Start:
             case wire.Progress():
                 self.loading.progress(sender, message.pct)
             case wire.Ready():
-                self.loading.is_ready(sender)
+                self.loading.is_ready(sender, ckpt=message.ckpt)
             case wire.Error() if message.load:
                 self.loading.failed(sender, message.message)
 
@@ -135,7 +172,7 @@ class Start:
             model=model.repo,
             range=[seat.lo, seat.hi],
             ctx=self.deal.ctx,
-            kv="f16",
+            kv=self.deal.kv,
             next=after,
             host=self._me,
             nb=wire.NbLoad(
@@ -147,11 +184,23 @@ class Start:
                 enc=ENCODING[self.deal.dtype].name.lower(),
                 width=self.deal.width,
                 cols=self.deal.cols,
+                kvq=KVQ if self.deal.kv == "q8" else None,
                 prev=before,
                 ranges=self.deal.ranges,
                 deal=self.number,
             ),
         )
+
+
+def _files(model: ModelFacts) -> dict[str, Any]:
+    """Where a model's files are, and what they must be."""
+    return {
+        "repo": model.repo,
+        "revision": model.revision,
+        "folder": model.folder,
+        "config_sha256": model.config_sha256,
+        "files": model.files,
+    }
 
 
 def _facts(file: FileFact) -> dict[str, object]:

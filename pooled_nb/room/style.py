@@ -50,10 +50,22 @@ def numbers(options: AskOptions, style: Style | None) -> tuple[float | None, int
 def sampling(options: AskOptions, style: Style) -> Sampling:
     """The sampler of one question; a seed is drawn where none is given and tokens are drawn at all."""
     temperature, top_k = numbers(options, style)
+    greedy = Sampling(
+        repetition_penalty=options.repetition_penalty or 1.0,
+        presence_penalty=options.presence_penalty or 0.0,
+        logit_bias=options.logit_bias or {},
+        stop=tuple(options.stop or ()),
+    )
     if not temperature:
-        return Sampling()
-    seed = options.seed if options.seed is not None else secrets.randbelow(2**31)
-    return Sampling(temperature=temperature, top_k=top_k or 0, top_p=options.top_p or 1.0, seed=seed)
+        return greedy
+    return msgspec.structs.replace(
+        greedy,
+        temperature=temperature,
+        top_k=top_k or 0,
+        top_p=options.top_p or 1.0,
+        min_p=options.min_p or 0.0,
+        seed=options.seed if options.seed is not None else secrets.randbelow(2**31),
+    )
 
 
 def system_of(options: AskOptions, settings: ChatSettings) -> str:
@@ -94,11 +106,18 @@ def wrong_system(text: Any) -> tuple[str, str] | None:
             f"The system prompt has {len(text):,} characters, and a room takes {MAX_SYSTEM:,}.",
             "Shorten it.",
         )
+    if half(text):
+        return "The system prompt holds half of a character (a lone surrogate).", "Type it again."
+    return None
+
+
+def half(text: str) -> bool:
+    """Whether a text holds half of a character, which cannot travel."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "The system prompt holds half of a character (a lone surrogate).", "Type it again."
-    return None
+        return True
+    return False
 
 
 def plain(value: Any) -> Any:

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 import msgspec
 
-from pooled_nb.errors import ModelNotSupported, PooledError
+from pooled_nb.errors import FrameRefused, ModelNotSupported, PooledError
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Frame, Kind
 from pooled_nb.mesh.messages import Message, deal
 from pooled_nb.mesh.versions import PROTOCOL
 from pooled_nb.room.chain import ENCODING
-from pooled_nb.shard import Columns, Control, FileFact, Forwarded, LoadSpec, Shard
+from pooled_nb.shard import KV_FORMS, KVQ, Columns, Control, FileFact, Forwarded, Loaded, LoadSpec, Shard
 
 log = logging.getLogger(__name__)
 
 PROGRESS_S = 0.6
 QUEUED_FRAMES = 256
 """Frames that may wait for the shard: what a wire may hand over at once (PROTOCOL section 5)."""
+
+
+def room_key(code: str) -> str:
+    """What disk copies of a room's checkpoints are kept under: never its code, which lets people in.
+
+    Empty, so that none are kept, unless this device's person asked for them (``POOLED_KEEP_CHECKPOINTS``):
+    they hold what others said in the room.
+    """
+    if os.environ.get("POOLED_KEEP_CHECKPOINTS", "").strip().lower() not in ("1", "true", "yes", "on"):
+        return ""
+    return hashlib.sha256(f"pooled-copies-v1\n{code}".encode()).hexdigest()[:32]
 
 
 class Links(Protocol):
@@ -53,6 +66,8 @@ class Worker:
         What it lends: it never holds more.
     max_download_gb
         What a deal may make it download: above that it refuses in words (PROTOCOL section 6).
+    room
+        See `room_key`; empty: no checkpoint is kept on disk.
     on_change
         Called when `layers`, `progress` or `trouble` changed.
     """
@@ -68,13 +83,14 @@ class Worker:
         lends_gb: float,
         max_download_gb: float,
         on_change: Callable[[], None],
+        room: str = "",
     ) -> None:
         self.layers: tuple[int, int] | None = None
         self.progress: int | None = None
         self.trouble = ""
         self._me, self._links, self._shard, self._clock = me, links, shard, clock
         self._folder, self._lends_gb, self._on_change = folder, lends_gb, on_change
-        self._max_download_gb = max_download_gb
+        self._max_download_gb, self._room = max_download_gb, room
         self._deal: deal.Load | None = None
         self._number = 0
         self._newest = 0
@@ -169,7 +185,7 @@ class Worker:
                 raise ModelNotSupported(spec)
             if message.nb:
                 self._links.chain([message.nb.prev, host if message.next == "host" else message.next])
-            await self._load_range(message, spec)
+            loaded = await self._load_range(message, spec)
             if message.next != "host" and not await self._linked(message.next):
                 self._set_trouble("there is no link to the next device.")
                 self._links.send(host, deal.Linked(next=message.next))
@@ -182,7 +198,7 @@ class Worker:
             return
         self._deal, self.layers, self.progress, self.trouble = message, (spec.lo, spec.hi), None, ""
         self._running = asyncio.create_task(self._run(message), name="pooled-worker-run")
-        self._links.send(host, deal.Ready(deal=number))
+        self._links.send(host, deal.Ready(slots=loaded.slots, ckpt=True, deal=number))
         self._on_change()
 
     def _spec(self, message: deal.Load) -> LoadSpec | str:
@@ -196,6 +212,10 @@ class Worker:
             return "The host does not say which files the model is made of. It needs pooled_nb."
         if nb.dtype not in ENCODING or nb.enc != ENCODING[nb.dtype].name.lower():
             return f"Dtype {nb.dtype!r} and encoding {nb.enc!r} do not go together. Update the older device."
+        if message.kv not in KV_FORMS or nb.kvq != (KVQ if message.kv == "q8" else None):
+            return f"Caches kept as {message.kv!r} ({nb.kvq!r}) are not known here. Update the older device."
+        if nb.quant is not None:
+            return f"Weights kept as {nb.quant!r} are not known here. Update the older device."
         lo, hi = message.range
         if not lo < hi:
             return f"The deal's layer range {lo}–{hi} is empty."
@@ -223,6 +243,8 @@ class Worker:
             exact=nb.width > 1,
             max_gb=self._lends_gb,
             max_download_gb=self._max_download_gb,
+            kv=message.kv,
+            room=self._room,
         )
 
     async def _linked(self, next_device: str) -> bool:
@@ -233,7 +255,7 @@ class Worker:
             return False
         return True
 
-    async def _load_range(self, message: deal.Load, spec: LoadSpec) -> None:
+    async def _load_range(self, message: deal.Load, spec: LoadSpec) -> Loaded:
         said = 0.0
 
         def progress(pct: int, _words: str) -> None:
@@ -246,7 +268,7 @@ class Worker:
             self._on_change()
 
         progress(0, "")
-        await self._shard().load(spec, progress)
+        return await self._shard().load(spec, progress)
 
     def _set_trouble(self, why: str) -> None:
         self.trouble, self.progress, self.layers = why, None, None
@@ -266,7 +288,8 @@ class Worker:
             except Exception as error:  # a frame that cannot be run must not end the worker
                 if not isinstance(error, PooledError):
                     log.exception("a frame failed")
-                self._error(str(error), frame)
+                # What to do about a frame that was refused is the host's affair, not its person's.
+                self._error(error.what if isinstance(error, FrameRefused) else str(error), frame)
 
     async def _forward(self, frame: Frame) -> Forwarded:
         wide = frame.kind is Kind.HIDDEN_B and not frame.spec

@@ -110,6 +110,10 @@ EXAMPLES: list[Message] = [
     deal.Error(message="No.", load=True),
     deal.Telemetry(k=deal.Compute(one=1.5)),
     chat.Ask(text="Why?", rid="r-1", nb=chat.NbParams(temperature=0.0, seed=0)),
+    chat.Ask(
+        text="Why?",
+        nb=chat.NbParams(min_p=0.1, repetition_penalty=1.5, logit_bias={5: -100.0, 0: 0.5}, stop=["\n", "é"]),
+    ),
     chat.GenStart(mid=0, name="otter", text="Why?", asker="x"),
     chat.Token(text="Because", mid=3),
     chat.GenDone(
@@ -194,6 +198,29 @@ def test_bounds() -> None:
     assert read({"t": "ai-ready", "slots": [0]}) == deal.Ready()
     hello = read({"t": "hello", "v": 2**40, "name": "x" * 300, "jc": "A" * 64})
     assert hello == link.Hello()
+
+
+@pytest.mark.parametrize(
+    ("raw", "heard"),
+    [
+        ({"5": 1, "2147483647": -100}, {5: 1.0, 2**31 - 1: -100.0}),
+        ({5: 1.0}, {5: 1.0}),
+        ({}, {}),
+        ({"-1": 1}, None),
+        ({"05": 1}, None),
+        ({"five": 1}, None),
+        ({"2147483648": 1}, None),
+        ({"9" * 30: 1}, None),
+        ({"5": 101}, None),
+        ({"5": True}, None),
+        ({"5": math.nan}, None),
+        ({str(i): 1 for i in range(301)}, None),
+    ],
+)  # fmt: skip
+def test_maps_with_numbers_for_keys(raw: dict[Any, Any], heard: dict[int, float] | None) -> None:
+    """PROTOCOL section 3: the keys of a map are texts; one that is out of bounds makes the map absent."""
+    ask = read({"t": "ai-ask", "text": "q", "nb": {"logit_bias": raw}})
+    assert ask == chat.Ask(text="q", nb=chat.NbParams(logit_bias=heard))
 
 
 def test_numbers_from_a_browser() -> None:

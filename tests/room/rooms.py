@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
+from pooled_nb.room.checkpoints import RECENT
 from pooled_nb.room.core import Again, AnswerEvent, AskOptions, Done, Piece
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.hostroom import HostRoom
+from pooled_nb.room.sizing import Drafts
 from tests.room.toy import MODEL, ToyShard
 from tests.sim.network import SimNetwork
 
 CODE = "4TKG9P"
 
 
-def meta_of(gb: float) -> DeviceMeta:
-    offers = NbMeta(v=1, device="cpu", dtypes=["float32"], enc=["f32"], width=16, cols=32, sig="toy")
+def meta_of(gb: float, cols: int = 32) -> DeviceMeta:
+    offers = NbMeta(v=1, device="cpu", dtypes=["float32"], enc=["f32"], width=16, cols=cols, sig="toy")
     return DeviceMeta(webgpu=gb > 0, contrib_gb=gb, ua="Jupyter", nb=offers)
 
 
@@ -76,27 +78,48 @@ async def open_rooms(
     end_after: int = 40,
     net: SimNetwork | None = None,
     delay: float = 0.0,
+    copies: float = 0.0,
+    drafter: float | None = None,
+    drafting: float = 0.0,
+    speculate: bool = True,
+    exact: bool = True,
+    checkpoints: int = RECENT,
+    kv: str = "f16",
+    drafts: Drafts | None = None,
+    cols: int = 32,
 ) -> Rooms:
-    """A room with these workers, not started."""
+    """A room with these workers, not started. ``copies``, ``drafter``, ``drafting``: see `ToyShard`."""
     net = net or SimNetwork()
-    shard = ToyShard(end_after=end_after, delay=delay)
+
+    def new_shard() -> ToyShard:
+        return ToyShard(end_after=end_after, delay=delay, copies=copies, drafter=drafter, drafting=drafting)
+
+    shard = new_shard()
     host = HostRoom(
         settings=Settings(
-            code=CODE, split="memory" if split == "memory" else "speed", ctx=ctx, exact=True, lends_gb=host_gb
+            code=CODE,
+            split="memory" if split == "memory" else "speed",
+            ctx=ctx,
+            exact=exact,
+            lends_gb=host_gb,
+            speculate=speculate,
+            checkpoints=checkpoints,
+            kv=kv,
+            drafts=drafts or Drafts(),
         ),
         model=MODEL,
         shard=shard,
-        new_shard=lambda: ToyShard(end_after=end_after),
+        new_shard=new_shard,
         network=net,
         clock=LoopClock(),
         name="host",
-        meta=meta_of(host_gb),
+        meta=meta_of(host_gb, cols),
     )
     await host.open(["sim"])
     rooms = Rooms(net, host, shard)
     host.on_notice = rooms.notices.append
     for gb in workers:
-        await rooms.add(gb=gb, shard=ToyShard(delay=delay))
+        await rooms.add(gb=gb, shard=ToyShard(delay=delay), meta=meta_of(gb, cols))
     return rooms
 
 

@@ -53,7 +53,7 @@ def test_screens_and_model_agree_whatever_happens(seed: int) -> None:
 
     async def scenario() -> None:
         rng = random.Random(seed)
-        rooms = await open_rooms(workers=(1.0, 1.0), end_after=45, delay=0.003, ctx=4096)
+        rooms = await open_rooms(workers=(1.0, 1.0), end_after=45, delay=0.003, ctx=4096, copies=0.8)
         await rooms.add(gb=0.0, name="mira")
         await rooms.host.start()
         everybody: list[HostRoom | DeviceRoom] = [rooms.host, *rooms.devices]
@@ -78,7 +78,7 @@ def test_screens_and_model_agree_whatever_happens(seed: int) -> None:
         read = [
             (t.text, a.text, len(a.ids or [])) for t, a in zip(kept.turns[::2], kept.turns[1::2], strict=True)
         ]
-        one = await open_rooms(end_after=45, ctx=4096)
+        one = await open_rooms(end_after=45, ctx=4096, copies=0.8, speculate=False, checkpoints=0)
         await one.host.start()
         for question, reply, tokens in read:
             assert (await ask(one.host, question, max_tokens=tokens)).text == reply

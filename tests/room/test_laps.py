@@ -53,3 +53,18 @@ def test_limits_follow_what_was_measured() -> None:
     assert laps.limit(one, 0.0) == 25
     pre = laps.sent(frame(Kind.HIDDEN_B, 6, 16, last=True), prefill=True, now=0)
     assert laps.limit(pre, 9.0) == 90
+
+
+def test_a_verify_frame_returns_every_column() -> None:
+    """PROTOCOL sections 5 and 8: all columns come back, and 90 s are its limit until laps were measured."""
+    laps = Laps()
+    verify = laps.sent(frame(Kind.HIDDEN_B, 40, 6), prefill=False, now=0)
+    assert laps.limit(verify, 0.0) == 90
+    for wrong in (frame(Kind.RET_B, 45), frame(Kind.RET_B, 40, 5), frame(Kind.RET, 40, 6)):
+        assert laps.returned(wrong, 1)[0] is Verdict.WRONG
+    assert laps.returned(frame(Kind.RET_B, 40, 6), 5.0)[0] is Verdict.ANSWER
+    for pos in range(41, 45):
+        laps.sent(frame(Kind.HIDDEN, pos), prefill=False, now=0)
+        laps.returned(frame(Kind.RET, pos), 0.1)
+    verify = laps.sent(frame(Kind.HIDDEN_B, 46, 16), prefill=False, now=0)
+    assert 29 < laps.limit(verify, 0.5) < 33, "6 times the slowest, which was the verify lap, and the rest"

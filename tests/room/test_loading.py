@@ -43,3 +43,16 @@ def test_progress_never_goes_back() -> None:
     loading.progress("h", 3)
     assert loading.total == 40
     assert loading.by_name() == {"host": 100, "attic": 40}
+
+
+def test_checkpoints_are_used_only_where_every_device_keeps_them() -> None:
+    """PROTOCOL section 6: ``ckpt`` counts when the whole chain says it."""
+    loading = Loading({"h": "host", "a": "attic"})
+    loading.is_ready("h", ckpt=True)
+    loading.is_ready("stranger")
+    loading.is_ready("a", ckpt=True)
+    assert loading.ckpt
+    old = Loading({"h": "host", "a": "attic"})
+    old.is_ready("h", ckpt=True)
+    old.is_ready("a")
+    assert not old.ckpt

@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -123,3 +124,30 @@ async def test_a_room_that_no_file_names_says_how_to_join(
     assert len(heard) == 1
     assert heard[0].endswith(f"--signal {room.status().signaling}")
     await room.leave()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"dtype": "int4"}, "'int4' is no dtype of a room"),
+        ({"kv": "q4"}, "'q4' is no way to keep caches. Choose one of f16, q8"),
+        ({"draft": "toy/small", "speculate": False}, "nothing is to be guessed ahead. Leave one of them out"),
+    ],
+)
+async def test_what_no_room_can_be_is_refused_before_it_opens(wrong: dict[str, Any], words: str) -> None:
+    """DESIGN section 5: caches and drafts are chosen when the room opens, in words where they cannot be."""
+    with pytest.raises(BadOption, match=words):
+        await host("toy/model", code="4TK-G9P", **wrong)
+    assert runtime.find("4TKG9P") is None
+
+
+async def test_caches_and_guesses_are_the_hosts_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 5: int8 caches are said from the start; without speculation nothing drafts."""
+    monkeypatch.setattr(opening, "open_shard", lambda process: ToyShard(drafter=0.9))
+    for kv, speculate in (("f16", True), ("q8", False)):
+        room = await host("toy/model", kv=kv, draft="off", speculate=speculate)
+        assert isinstance(room, HostRoom)
+        assert room.status().kv == kv
+        assert room._settings.speculate is speculate
+        assert room.status().drafts == ""
+        await room.leave()

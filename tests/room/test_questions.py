@@ -14,6 +14,11 @@ GOOD: dict[str, list[Any]] = {
     "temperature": [0, 0.8, 5],
     "top_p": [0.1, 1],
     "top_k": [0, 40, 2**20],
+    "min_p": [0, 0.05, 1],
+    "repetition_penalty": [0.5, 1, 1.1, 10],
+    "presence_penalty": [-2, 0, 0.6, 2],
+    "logit_bias": [{}, {0: -100, 50_256: 100.0}, dict.fromkeys(range(300), 1)],
+    "stop": [[], ["\n\nUser:", "é🎉"], ["x" * 200] * 16],
 }
 BAD: dict[str, list[Any]] = {
     "max_tokens": [0, -1, 3.5, "3", True, 2**24 + 1, float("nan"), np.array([1, 2])],
@@ -21,7 +26,15 @@ BAD: dict[str, list[Any]] = {
     "temperature": [-0.1, 5.1, "0.5", float("nan"), float("inf"), [1], np.zeros(0)],
     "top_p": [0, 1.1, -1, "1", float("nan")],
     "top_k": [-1, 2.5, True, 2**20 + 1],
-}
+    "min_p": [-0.1, 1.1, "0.1", float("nan")],
+    "repetition_penalty": [0, -1, 10.1, "1", float("nan")],
+    "presence_penalty": [-2.1, 2.1, True, float("inf")],
+    "logit_bias": [
+        {-1: 1}, {1: 101}, {1: -100.5}, {"the": 1}, {1.5: 1}, {True: 1}, {1: "1"}, {1: float("nan")},
+        dict.fromkeys(range(301), 1), [1, 2], "1", 5,
+    ],
+    "stop": ["", [""], ["a", 5], 5, b"x", {"a": 1}, ["x" * 201], ["x"] * 17, "x" * 201],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -88,6 +101,23 @@ def test_words_for_options_that_are_none(given: dict[str, Any], match: str) -> N
         check_question("q", AskOptions(**given))
     with pytest.raises(BadQuestion, match=match):
         check_again("regen", AskOptions(**given))
+
+
+def test_stops_and_biases_as_people_write_them() -> None:
+    """PROTOCOL section 7, `ai-ask`: one stop or several; ids as numbers, and as the texts that JSON has."""
+
+    def taken(**given: Any) -> AskOptions:
+        return check_question("q", AskOptions(**given))
+
+    assert taken(stop="END").stop == ["END"]
+    assert taken(stop=("a", "b")).stop == ["a", "b"]
+    assert taken(logit_bias={"50256": -100}).logit_bias == {50_256: -100.0}
+    assert taken(logit_bias={np.int64(7): np.float32(0.5)}).logit_bias == {7: 0.5}
+    with pytest.raises(BadQuestion, match="A stop text holds half of a character"):
+        taken(stop=["a", "\ud800"])
+    with pytest.raises(BadQuestion, match=r"^logit_bias is \{.{59}…\. Use a dict of up to 300"):
+        taken(logit_bias=dict.fromkeys(range(1000), 500.0))
+    assert params_of(AskOptions(stop=[])) == chat.NbParams(stop=[]), "none in place of those of before"
 
 
 def test_lengths_have_names() -> None:

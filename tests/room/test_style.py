@@ -53,6 +53,19 @@ def test_a_number_goes_before_a_style() -> None:
     assert sampling(AskOptions(top_k=9, seed=1), "greedy") == Sampling()
 
 
+def test_penalties_and_stops_count_for_greedy_answers_too() -> None:
+    """PROTOCOL section 7, `ai-ask`: what is drawn from, and where it ends, whatever the style."""
+    given = AskOptions(
+        min_p=0.1, repetition_penalty=1.2, presence_penalty=0.5, logit_bias={3: -100.0}, stop=["\n"], seed=1
+    )
+    greedy = Sampling(repetition_penalty=1.2, presence_penalty=0.5, logit_bias={3: -100.0}, stop=("\n",))
+    assert sampling(given, "greedy") == greedy
+    assert sampling(given, "creative") == msgspec.structs.replace(
+        greedy, temperature=0.8, top_k=40, min_p=0.1, seed=1
+    )
+    assert sampling(AskOptions(stop=[], logit_bias={}, presence_penalty=0.0), "greedy") == Sampling()
+
+
 def test_what_the_model_is_told() -> None:
     """PROTOCOL section 7, `persona`: plain tells it nothing; a question's own text replaces the room's."""
     room = ChatSettings(system="Answer in French.", persona="expert")

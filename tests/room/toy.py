@@ -1,7 +1,8 @@
 """A toy shard behind the real door: integers instead of tensors, and as strict as the real one.
 
 A column's number depends on its token, its position, its frame class and all that came before, so a
-room that reorders, repeats, drops or misclasses a column gives another text.
+room that reorders, repeats, drops or misclasses a column, takes back the wrong ones or loads another state
+gives another text.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from random import Random
 
-from pooled_nb.errors import BadQuestion, FrameRefused, ModelNotFound
+from pooled_nb.errors import BadQuestion, ModelNotFound
 from pooled_nb.shard import (
     Columns,
     Control,
@@ -23,15 +25,19 @@ from pooled_nb.shard import (
     Prompt,
     Sampled,
     Sampling,
+    Source,
     Turn,
     Want,
 )
+from tests.room.toylane import ToyLane
+from tests.room.toytext import ToyText, looked_up
 
 LAYERS = 6
 DIM = 4
 VOCAB = 96
-MOD = 2**32
 END = 0
+FEW = 8
+"""Different tokens that a model says which copies: the same words come again soon."""
 
 FACTS = DeviceFacts(
     kind="cpu",
@@ -66,18 +72,45 @@ MODEL = ModelFacts(
 
 
 class ToyShard:
-    """See the module. ``end_after``: the model ends its turn once its answer has that many tokens."""
+    """See the module.
 
-    def __init__(self, *, end_after: int = 40, delay: float = 0.0, fail_load: str = "") -> None:
+    Parameters
+    ----------
+    end_after
+        The model ends its turn once its answer has that many tokens.
+    copies
+        How often the model says what stood after the same words before, so that lookup is right.
+    drafter
+        A draft model: how often it is right. None: there is none.
+    drafting
+        Seconds that it takes for each guess.
+    """
+
+    def __init__(
+        self,
+        *,
+        end_after: int = 40,
+        delay: float = 0.0,
+        fail_load: str = "",
+        copies: float = 0.0,
+        drafter: float | None = None,
+        drafting: float = 0.0,
+    ) -> None:
         self.on_died: Callable[[str], None] | None = None
         self.spec: LoadSpec | None = None
         self.end_after, self.delay, self.fail_load = end_after, delay, fail_load
+        self.copies, self.drafter, self.drafting = copies, drafter, drafting
         self.columns_run = 0
         self.frames: list[tuple[Columns, Control]] = []
         self.asked: list[tuple[list[Turn], bool | None]] = []
         self.closed = False
-        self._cache: list[list[int]] = []
+        self.lane = ToyLane.over(0, 0)
+        self._rendered: dict[tuple[int, ...], list[bool]] = {}
+        self._roles: list[bool] = []
+        self._history: list[int] = []
         self._drawn = 0
+        self._text = ToyText()
+        self._rng = Random(7)
         self._lock = asyncio.Lock()
 
     async def device(self) -> DeviceFacts:
@@ -93,10 +126,11 @@ class ToyShard:
         if self.fail_load:
             raise ModelNotFound(self.fail_load, "Try another device.")
         self.spec = spec
-        self._cache = [[] for _ in range(spec.hi - spec.lo)]
+        self.lane = ToyLane.over(spec.lo, spec.hi)
         if progress:
             progress(100, "read")
-        return Loaded(weights=1, cache=1, seconds=0.0, placed="toy")
+        drafts = "model" if spec.ends and self.drafter is not None else ""
+        return Loaded(weights=1, cache=1, seconds=0.0, placed="toy", drafts=drafts)
 
     async def forward(
         self,
@@ -115,28 +149,12 @@ class ToyShard:
         self, columns: Columns, control: Control, tokens: list[int] | None, data: bytes | None, last: bool
     ) -> Forwarded:
         assert self.spec is not None
-        if control.reset:
-            self._cache = [[] for _ in self._cache]
-        if self._cache and columns.pos != len(self._cache[0]):
-            raise FrameRefused(f"position {columns.pos} is not {len(self._cache[0])}.", "Reset.")
-        size = self.spec.cols if columns.wide else self.spec.width
-        if columns.n > size or (
-            columns.wide and columns.pos // size != (columns.pos + columns.n - 1) // size
-        ):
-            raise FrameRefused("the frame is too wide or crosses its multiple.", "Cut it.")
-        self.frames.append((columns, control))
-        self.columns_run += columns.n
         numbers = (
             list(tokens) if tokens is not None else [c[0] for c in struct.iter_unpack("<4I", data or b"")]
         )
-        assert len(numbers) == columns.n
-        out = []
-        for i, number in enumerate(numbers):
-            h = number
-            for layer, cache in enumerate(self._cache, self.spec.lo):
-                h = (h * 31 + sum(cache) * 17 + layer + (columns.pos + i) * 7 + columns.wide) % MOD
-                cache.append(h)
-            out.append(h)
+        out = self.lane.run(numbers, columns, control, self.spec)
+        self.frames.append((columns, control))
+        self.columns_run += columns.n
         if last:
             out = out[-1:]
         payload = b"".join(struct.pack("<4I", h, 0, 0, 0) for h in out)
@@ -157,18 +175,91 @@ class ToyShard:
         want: Want | None = None,
     ) -> Sampled:
         assert len(data) == 16 * n
-        self._drawn = 1 + len(after or ()) if first else self._drawn + 1
-        seed = sampling.seed * 1_000_003 + pos if sampling.temperature else 0
-        token = 1 + (struct.unpack("<4I", data)[0] + seed) % (VOCAB - 1)
+        assert len(drafts or ()) == n - 1
+        if first:
+            assert seen is not None, "what was said before is told with the first"
+            assert pos == len(seen) - 1
+            assert seen[len(seen) - len(after or ()) :] == (after or [])
+            self._history, self._drawn = list(seen), len(after or ())
+            self._roles = self._rendered[tuple(seen)]
+            self._text = ToyText(sampling.stop, after or ())
+        assert pos == len(self._history) - 1, "a verify frame begins with the last token that was drawn"
+        tokens: list[int] = []
+        texts: list[str] = []
+        for i, (h, *_) in enumerate(struct.iter_unpack("<4I", data)):
+            token = self._draw(h, pos + i, sampling)
+            tokens.append(token)
+            texts.append("" if token == END else self._text.push(token))
+            if token == END or self._text.stopped:
+                break
+            if i + 1 < n and token != (drafts or ())[i]:
+                break
+        end = tokens[-1] == END
+        guesses, source = ([], "") if end or self._text.stopped else self._guess(want or Want(), sampling)
+        if source == "draft":
+            await asyncio.sleep(self.drafting * len(guesses))
+        return Sampled(
+            tokens=tokens,
+            texts=texts,
+            end=end,
+            stopped=self._text.stopped,
+            drafts=guesses,
+            source=source,
+        )
+
+    def _draw(self, h: int, pos: int, sampling: Sampling) -> int:
+        """Draw the token after position ``pos``, and remember it."""
+        self._drawn += 1
         if self._drawn > self.end_after:
-            return Sampled(tokens=[END], texts=[""], end=True)
-        return Sampled(tokens=[token], texts=[chr(31 + token)], end=False)
+            return END
+        token = self._token(h, pos, sampling, self._history)
+        self._history.append(token)
+        return token
+
+    def _token(self, h: int, pos: int, sampling: Sampling, history: list[int]) -> int:
+        if self.copies and h % 997 < 997 * self.copies and (again := looked_up(history, 1)):
+            return again[0]
+        seed = sampling.seed * 1_000_003 + pos if sampling.temperature else 0
+        return 1 + (h + seed) % (FEW if self.copies else VOCAB - 1)
+
+    def _guess(self, want: Want, sampling: Sampling) -> tuple[list[int], Source]:
+        if want.lookup and (found := looked_up(self._history, want.lookup)):
+            return found, "lookup"
+        if want.draft and self.drafter is not None:
+            return self._drafted(want.draft, sampling), "draft"
+        return [], ""
+
+    def _drafted(self, most: int, sampling: Sampling) -> list[int]:
+        """The very model as its own draft model, which errs now and then."""
+        assert self.drafter is not None
+        assert self.spec is not None
+        history = list(self._history)
+        kinds = [*self._roles, *[True] * (len(history) - len(self._roles))]
+        whole = ToyLane.over(0, LAYERS)
+        for pos, (token, mine) in enumerate(zip(history, kinds, strict=True)):
+            h = token
+            for layer, cache in enumerate(whole.layers):
+                h = cache.step(h, layer, pos, not mine)
+        out = []
+        for _ in range(most):
+            token = self._token(h, len(history) - 1, sampling, history)
+            history.append(token)
+            if self._rng.random() >= self.drafter:
+                token = 1 + token % (VOCAB - 1)
+            out.append(token)
+            h = history[-1]
+            for layer, cache in enumerate(whole.layers):
+                h = cache.step(h, layer, len(history) - 1, False)
+        return out
 
     async def flush(self) -> str:
-        return ""
+        return self._text.flush()
 
-    async def render(self, turns: list[Turn], *, thinking: bool | None = None) -> Prompt:
-        self.asked.append((turns, thinking))
+    async def render(
+        self, turns: list[Turn], *, thinking: bool | None = None, sampling: Sampling | None = None
+    ) -> Prompt:
+        if sampling:  # else the room only looks at how something is written
+            self.asked.append((turns, thinking))
         ids: list[int] = []
         generated: list[bool] = []
         for i, turn in enumerate(turns):
@@ -178,6 +269,7 @@ class ToyShard:
             still_open = turn.role == "assistant" and i + 1 == len(turns)
             ids += mine if still_open else [*mine, 2]
             generated += [turn.ids is not None] * len(mine) + [False] * (not still_open)
+        self._rendered[tuple(ids)] = generated
         return Prompt(ids=ids, generated=generated)
 
     async def unload(self) -> None:

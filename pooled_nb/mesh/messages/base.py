@@ -133,7 +133,7 @@ def _read_value(hint: Any, raw: Any) -> Any:
                 return msgspec.convert(int(raw), hint)
             except msgspec.ValidationError:
                 pass
-        return msgspec.convert(raw, hint)
+        return msgspec.convert(raw, hint, str_keys=True)  # a map's keys are texts, its numbers, too
     except (msgspec.ValidationError, RecursionError):
         return _ABSENT
 
@@ -160,5 +160,5 @@ def _write_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_write_value(v) for v in value]
     if isinstance(value, dict):
-        return {k: _write_value(v) for k, v in value.items()}
+        return {str(k): _write_value(v) for k, v in value.items()}
     return value

@@ -19,10 +19,10 @@ Words = Annotated[str, Meta(max_length=400_000)]
 Length = Annotated[int, Meta(ge=1, le=2**24)]
 OnOff = bool | Annotated[int, Meta(ge=0, le=1)]
 """On, off, or absent for neither: unlike a flag, off is said."""
-
-
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-"""A token; in JSON the keys of an object are texts, and these are read as numbers."""
+"""A token. As the key of a map it travels as a text, like every key."""
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+StopText = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class NbParams(Part, frozen=True, kw_only=True):
@@ -36,12 +36,8 @@ class NbParams(Part, frozen=True, kw_only=True):
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    logit_bias: (
-        Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=300)] | None
-    ) = None
-    stop: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=16)] | None = (
-        None
-    )
+    logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=300)] | None = None
+    stop: Annotated[list[StopText], Meta(max_length=16)] | None = None
     system: Annotated[str, Meta(max_length=MAX_QUESTION)] | None = None
     thinking: OnOff | None = None
 
