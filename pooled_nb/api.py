@@ -67,6 +67,9 @@ def host(
     lan: bool = False,
     folder: str | None = None,
     dtype: str | None = None,
+    kv: Literal["f16", "q8"] = "f16",
+    draft: str | None = None,
+    speculate: bool = True,
     process: bool = True,
     progress: bool = True,
     wait: bool = True,
@@ -103,6 +106,15 @@ def host(
         Where the model's files lie, when they are not in the hub's cache.
     dtype
         torch name of the room's numbers; None: what the model's files have.
+    kv
+        How caches are kept: ``"f16"`` in the room's dtype, ``"q8"`` in 8-bit integers. These take half the
+        memory; the tokens are the same for any split of such a room, and other than with ``"f16"``.
+    draft
+        A small model with the same tokenizer (a Hugging Face id or a folder) that guesses tokens ahead, on
+        this device. None: the model's own draft layers, where it has some; ``"off"``: neither. What is
+        guessed only counts where the model itself says so: with ``exact`` text and tokens stay the same.
+    speculate
+        False: guess nothing ahead, not even from text that stands there already.
     process
         Compute in a process of its own. False: in a thread, for debugging.
     progress
@@ -134,6 +146,9 @@ def host(
             folder=folder,
             lan=lan,
             dtype=dtype,
+            kv=kv,
+            draft=draft,
+            speculate=speculate,
             progress=report,
         )
 

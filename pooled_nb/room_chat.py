@@ -57,6 +57,11 @@ class RoomChat(RoomLife):
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        logit_bias: dict[int, float] | None = None,
+        stop: str | list[str] | None = None,
         seed: int | None = None,
         on_text: Callable[[str], None] | None = None,
         wait: bool = True,
@@ -80,8 +85,19 @@ class RoomChat(RoomLife):
             Whether the model thinks first, where it can; None: the room's way.
         fast
             Give up the promise of equal tokens for speed. Counts where this question starts the room.
-        temperature, top_k, top_p, seed
-            How tokens are drawn, by number; they go before ``style``. Temperature 0 is greedy.
+        temperature, top_k, top_p, min_p, seed
+            How tokens are drawn, by number; they go before ``style``. Temperature 0 is greedy. ``min_p``
+            leaves out tokens with less than this part of the likeliest one's probability.
+        repetition_penalty
+            Makes tokens of question and answer less likely (above 1, 1.1 is usual) or more, as in
+            transformers.
+        presence_penalty
+            Subtracted from the logit of every token of the answer (-2 to 2), as of OpenAI.
+        logit_bias
+            Added to logits, by token id of the room's model (-100 to 100). -100 bans a token.
+        stop
+            A text, or several: the answer ends before the first that comes, and shows nothing of it. Where
+            it ends at its length instead, the beginning of one may still be held back, for `continue_`.
         on_text
             Called with each piece of text, in the calling thread. Only with ``wait``.
         wait
@@ -100,6 +116,11 @@ class RoomChat(RoomLife):
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            logit_bias=logit_bias,
+            stop=[stop] if isinstance(stop, str) else stop,
             seed=seed,
         )
         options = check_question(text, options)
@@ -150,6 +171,11 @@ class RoomChat(RoomLife):
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        logit_bias: dict[int, float] | None = None,
+        stop: str | list[str] | None = None,
         seed: int | None = None,
         on_text: Callable[[str], None] | None = None,
         wait: bool = True,
@@ -170,6 +196,11 @@ class RoomChat(RoomLife):
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            logit_bias=logit_bias,
+            stop=[stop] if isinstance(stop, str) else stop,
             seed=seed,
         )
         options = check_again("regen", options)

@@ -15,7 +15,7 @@ from pooled_nb import plain
 from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
-from pooled_nb.room.sentences import layer_range
+from pooled_nb.room.sentences import DRAFTS, layer_range
 from pooled_nb.settings_text import WHO
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def answer_line(reason: Reason | None, stats: Stats, *, hidden: bool = False) ->
     parts = [f"{stats.tokens} token{'s' if stats.tokens != 1 else ''}"] if stats.tokens else []
     if stats.tps:
         parts.append(f"{stats.tps:.1f} tokens/s")
+    if stats.drafted:
+        parts.append(f"{stats.accepted} of {stats.drafted} drafts right")
     if reason and _ENDED[reason]:
         parts.append(_ENDED[reason])
     if hidden:
@@ -112,6 +114,10 @@ def _facts(status: Status) -> str:
         parts.append(f"{status.used:,} of {status.ctx:,} tokens used")
     if status.model and not status.exact:
         parts.append("fast mode, not exact")
+    if status.model and status.kv == "q8":
+        parts.append("caches in int8")
+    if guesses := DRAFTS.get(status.drafts):
+        parts.append(guesses)
     if status.waiting:
         parts.append(f"{status.waiting} waiting")
     return " · ".join(parts)

@@ -9,6 +9,8 @@ import shlex
 from pooled_nb.errors import BadCode
 
 _SECRET = re.compile(r"[#&?]k=", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\([nt\\])")
+_MEANT = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 class Unseen(str):
@@ -34,6 +36,11 @@ def words(line: str) -> list[str]:
     if os.name == "nt":
         reader.escape = ""  # there it parts folders
     return list(reader)
+
+
+def stop_text(text: str) -> str:
+    r"""A stop text as it is typed in one line: ``\n`` ends a line, ``\t`` is a tab, ``\\`` a backslash."""
+    return _ESCAPED.sub(lambda found: _MEANT[found[1]], text)
 
 
 def _without_comment(line: str) -> str:

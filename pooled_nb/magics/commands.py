@@ -63,7 +63,9 @@ class PooledMagics(Magics):
             raise BadOption("Which model?", "For example: %pooled host HuggingFaceTB/SmolLM2-135M-Instruct.")
         output = options.pop("output", None)
         fast, here = options.pop("fast", False), options.pop("in_process", False)
-        self._entered(host(model, **options, exact=not fast, process=not here, wait=False), output)
+        guess = not options.pop("no_speculate", False)
+        room = host(model, **options, speculate=guess, exact=not fast, process=not here, wait=False)
+        self._entered(room, output)
 
     def _join(self, code: str | None, **options: Any) -> None:
         from pooled_nb.api import join
@@ -112,15 +114,14 @@ class PooledMagics(Magics):
     def _continue(self, _: None, max_tokens: int | None = None, output: str | None = None) -> None:
         self._show(_room().continue_(max_tokens=max_tokens, wait=False), output)
 
-    def _regenerate(self, _: None, output: str | None = None) -> None:
-        self._show(_room().regenerate(wait=False), output)
+    def _regenerate(self, _: None, output: str | None = None, **options: Any) -> None:
+        self._show(_room().regenerate(**_wished(options), wait=False), output)
 
     def _set(self, _: None, **options: Any) -> None:
         room = _room()
         if "length" in options:
             options["max_tokens"] = length(options.pop("length"))
-        if "thinking" in options:
-            options["thinking"] = THINKING[options["thinking"]]
+        options = _wished(options)
         if options:
             room.set(**options)
         print(visible(settings_text(room.settings, is_host=room.role == "host")))
@@ -154,9 +155,7 @@ class PooledMagics(Magics):
     def _answer(
         self, question: str, *, output: str | None = None, background: bool = False, **options: Any
     ) -> None:
-        if "thinking" in options:
-            options["thinking"] = THINKING[options["thinking"]]
-        self._show(_room().stream(question, **options), output, background=background)
+        self._show(_room().stream(question, **_wished(options)), output, background=background)
 
     def _show(self, answer: Answer, output: str | None, *, background: bool = False) -> None:
         if output:
@@ -192,6 +191,13 @@ class PooledMagics(Magics):
         except BaseException:
             answer.stop()  # nobody would see it
             raise
+
+
+def _wished(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as Python takes them."""
+    if "thinking" in options:
+        return options | {"thinking": THINKING[options["thinking"]]}
+    return options
 
 
 def _room() -> Room:

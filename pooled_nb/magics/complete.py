@@ -71,9 +71,10 @@ def _options(options: Iterable[Option], before: list[str], word: str) -> list[st
         return [*known[name].choices, *known[name].likely]
     option = known.get(before[-1]) if before else None
     if option is not None and option.value:
-        return _folders(word) if option.key == "folder" else [*option.choices, *option.likely]
+        there = {"folder": _folders, "draft": _models}.get(option.key, lambda word: [])
+        return [*option.choices, *option.likely, *there(word)]
     given = {known[each].key for part in before if (each := part.partition("=")[0]) in known}
-    return [max(option.names, key=len) for option in options if option.key not in given]
+    return [max(option.names, key=len) for option in options if option.many or option.key not in given]
 
 
 def _wants_value(options: Iterable[Option], before: list[str]) -> bool:

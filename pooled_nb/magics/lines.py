@@ -90,8 +90,15 @@ def _read(typed: Sequence[str], options: Iterable[Option], command: str) -> tupl
                 if not left:
                     raise UsageError(f"{name} of {command} needs a value: {name} {option.value}.")
                 value = left.pop(0)
-            given[option.key] = _converted(option, name, value)
-    return targets, given
+            _take(given, option, _converted(option, name, value))
+    return targets, _one_style(given)
+
+
+def _take(given: dict[str, Any], option: Option, value: Any) -> None:
+    if option.many:
+        given.setdefault(option.key, []).append(value)
+    else:
+        given[option.key] = value
 
 
 def _option(name: str, options: Iterable[Option], command: str) -> Option:
@@ -143,7 +150,7 @@ def read_ask(line: str) -> tuple[dict[str, Any], str]:
         if value is None:
             raise UsageError(f"{name} needs a value: {name} {option.value}.")
         at = value.end()
-        given[option.key] = _converted(option, name, _unquoted(value[1]))
+        _take(given, option, _converted(option, name, _unquoted(value[1])))
     return _one_style(given), _question(line[at:])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from pooled_nb.room.questions import LENGTHS
+from pooled_nb.typed import stop_text
 
 STYLES = ("greedy", "focused", "creative")
 THINKING = ("on", "off", "auto")
@@ -18,11 +20,13 @@ class Option:
     names: tuple[str, ...]
     what: str
     value: str = ""
-    kind: type = str
+    kind: Callable[[str], Any] = str
     choices: tuple[str, ...] = ()
     """The only values there are."""
     likely: tuple[str, ...] = ()
     """Values that tab offers, others being possible too."""
+    many: bool = False
+    """It may be repeated; its value is a list."""
 
     @property
     def key(self) -> str:
@@ -64,6 +68,46 @@ _OPENS = (
 )
 _DEVICES = Option(names=("--devices",), value="N", kind=int, what="wait until N devices are here")
 
+_OUTPUT = Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable")
+_HOW = (
+    Option(names=("--max-tokens", "--max"), value="N", kind=int, what="the most tokens of the answer"),
+    Option(names=("--seed",), value="N", kind=int, what="draw the same tokens again"),
+    Option(names=("--system",), value="TEXT", what="stands before this question; quote it if it has spaces"),
+    Option(names=("--greedy",), what="always the likeliest token"),
+    Option(names=("--focused",), what="draw close to the likeliest"),
+    Option(names=("--creative",), what="draw freely"),
+    Option(names=("--thinking",), value="THINKING", choices=THINKING, what="whether the model thinks first"),
+    Option(names=("--temperature",), value="T", kind=float, what="0 is greedy"),
+    Option(names=("--top-k",), value="N", kind=int, what="draw among this many tokens"),
+    Option(names=("--top-p",), value="P", kind=float, what="draw among tokens up to this share"),
+    Option(
+        names=("--min-p",),
+        value="P",
+        kind=float,
+        what="leave out tokens below this part of the likeliest's share",
+    ),
+    Option(
+        names=("--repetition-penalty",),
+        value="R",
+        kind=float,
+        what="above 1: tokens of question and answer come less often",
+    ),
+    Option(
+        names=("--presence-penalty",),
+        value="P",
+        kind=float,
+        what="above 0: tokens of the answer come less often",
+    ),
+    Option(
+        names=("--stop",),
+        value="TEXT",
+        kind=stop_text,
+        many=True,
+        what=r"end before this text (\n ends a line); may be repeated",
+    ),
+)
+"""How one answer is wished for."""
+
 VERBS: dict[str, Verb] = {
     "host": Verb(
         what="open a room around a model",
@@ -81,6 +125,14 @@ VERBS: dict[str, Verb] = {
                 likely=("bfloat16", "float16", "float32"),
                 what="numbers of the model, like bfloat16",
             ),
+            _choice("--kv", ("f16", "q8"), "how caches are kept; q8: half the memory, other tokens"),
+            Option(
+                names=("--draft",),
+                value="MODEL",
+                likely=("off",),
+                what="a small model of the same tokenizer that guesses ahead",
+            ),
+            Option(names=("--no-speculate",), what="guess no token ahead"),
         ),
         more="MODEL is a Hugging Face id, or a folder with safetensors files.",
         example="%pooled host HuggingFaceTB/SmolLM2-135M-Instruct --lend 2GB",
@@ -116,14 +168,15 @@ VERBS: dict[str, Verb] = {
                 kind=int,
                 what="the most tokens that are added",
             ),
-            Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable"),
+            _OUTPUT,
         ),
         more="Whoever asked for that answer may, and the host.",
     ),
     "regenerate": Verb(
         what="make the last answer anew",
-        options=(Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable"),),
-        more="Whoever asked for that answer may, and the host.",
+        options=(_OUTPUT, *_HOW),
+        more="Whoever asked for that answer may, and the host. What is not given stays as it was asked.",
+        example="%pooled regenerate --creative",
     ),
     "set": Verb(
         what="how the room answers; alone it shows that",
@@ -160,24 +213,10 @@ LATER: dict[str, str] = {
 """Verbs whose job is not there yet."""
 
 ASK: tuple[Option, ...] = (
-    Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable"),
-    Option(names=("--max-tokens", "--max"), value="N", kind=int, what="the most tokens of the answer"),
-    Option(names=("--seed",), value="N", kind=int, what="draw the same tokens again"),
-    Option(names=("--system",), value="TEXT", what="stands before this question; quote it if it has spaces"),
-    Option(names=("--greedy",), what="always the likeliest token"),
-    Option(names=("--focused",), what="draw close to the likeliest"),
-    Option(names=("--creative",), what="draw freely"),
+    _OUTPUT,
+    *_HOW,
     Option(names=("--fast",), what="faster, without the promise of equal tokens; if it starts the room"),
     Option(names=("--background",), what="go on with other cells meanwhile"),
-    Option(
-        names=("--thinking",),
-        value="THINKING",
-        choices=THINKING,
-        what="whether the model thinks first",
-    ),
-    Option(names=("--temperature",), value="T", kind=float, what="0 is greedy"),
-    Option(names=("--top-k",), value="N", kind=int, what="draw among this many tokens"),
-    Option(names=("--top-p",), value="P", kind=float, what="draw among tokens up to this share"),
 )
 
 

@@ -11,13 +11,23 @@ from typing import Any, NoReturn
 
 from pooled_nb._version import __version__
 from pooled_nb.errors import BadCode
-from pooled_nb.typed import refuse_secret
+from pooled_nb.typed import refuse_secret, stop_text
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 QUESTION = "What is the water cycle, in one sentence?"
 """Of the demo: one that its small model answers rightly, and to the end."""
 _KEY = re.compile(r"[#&?]k=[\w-]{16}", re.IGNORECASE)
 STYLES = ("greedy", "focused", "creative")
+
+DRAWN: dict[str, tuple[type, str, str]] = {
+    "temperature": (float, "T", "0 is greedy"),
+    "top-k": (int, "N", "draw among this many tokens"),
+    "top-p": (float, "P", "draw among tokens up to this share"),
+    "min-p": (float, "P", "leave out tokens below this part of the likeliest's share"),
+    "repetition-penalty": (float, "R", "above 1: tokens of question and answer come less often"),
+    "presence-penalty": (float, "P", "above 0: tokens of the answer come less often"),
+}
+"""How tokens are drawn, by number."""
 
 
 class Help(argparse.HelpFormatter):
@@ -208,6 +218,20 @@ def _host(host: Parser) -> None:
     host.add_argument("--lan", action="store_true", help="open the room to the local network")
     host.add_argument("--fast", action="store_true", help="faster, without the promise of equal tokens")
     host.add_argument("--dtype", help="numbers of the model, like bfloat16")
+    host.add_argument(
+        "--kv",
+        choices=["f16", "q8"],
+        default="f16",
+        help="how caches are kept: in the room's numbers (f16, the default), or in int8 (q8), which takes "
+        "half the memory; its tokens are others, and the same for any split",
+    )
+    host.add_argument(
+        "--draft",
+        metavar="MODEL",
+        help="a small model of the same tokenizer that guesses tokens ahead on this device; off: none, and "
+        "none of the model's own draft layers",
+    )
+    host.add_argument("--no-speculate", action="store_true", help="guess no token ahead")
 
 
 def _join(join: Parser) -> None:
@@ -237,6 +261,15 @@ def _ask(ask: Parser) -> None:
         strict=True,
     ):
         style.add_argument(f"--{name}", dest="style", action="store_const", const=name, help=help)
+    for name, (kind, value, help) in DRAWN.items():
+        ask.add_argument(f"--{name}", type=kind, metavar=value, help=help)
+    ask.add_argument(
+        "--stop",
+        action="append",
+        type=stop_text,
+        metavar="TEXT",
+        help=r"end before this text (\n ends a line); may be repeated",
+    )
     ask.add_argument("--thinking", choices=["on", "off", "auto"], help="whether the model thinks first")
     ask.add_argument(
         "--json", action="store_true", help="print one object at the end: text, tokens, stats, reason"

@@ -12,6 +12,7 @@ import msgspec
 from pooled_nb.errors import BadCode, BadQuestion, PooledError
 from pooled_nb.mesh import codes
 from pooled_nb.mesh.messages.chat import MAX_QUESTION
+from pooled_nb.terminal.arguments import DRAWN
 
 if TYPE_CHECKING:
     import argparse
@@ -39,6 +40,8 @@ def ask(args: argparse.Namespace) -> int:
         "seed": args.seed,
         "system": args.system,
         "style": args.style,
+        "stop": args.stop,
+        **{(name := each.replace("-", "_")): getattr(args, name) for each in DRAWN},
         "thinking": THINKING[args.thinking],
     }
     return _ask(

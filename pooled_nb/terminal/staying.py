@@ -39,6 +39,9 @@ def host(args: argparse.Namespace) -> int:
         lan=args.lan,
         folder=args.folder,
         dtype=args.dtype,
+        kv=args.kv,
+        draft=args.draft,
+        speculate=not args.no_speculate,
         wait=False,
     )
     with opened(room) as news:

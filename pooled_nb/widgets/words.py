@@ -148,8 +148,11 @@ def facts(status: Status, role: Role | None) -> str:
     """``30 layers · bfloat16, exact · 0.3 GB · you host``."""
     need = finite(status.need_gb) or 0.0
     exact = "exact" if status.exact else "not exact" if status.state in RUNNING else ""
-    kind = ", ".join(part for part in (line(status.dtype, 20), exact if status.layers else "") if part)
+    small = "int8 caches" if status.kv == "q8" else ""
+    kinds = (line(status.dtype, 20), small, exact if status.layers else "")
+    kind = ", ".join(part for part in kinds if part)
     parts = [count(status.layers, "layer") if status.layers else "", kind, gb(need) if need else ""]
+    parts.append(sentences.DRAFTS.get(status.drafts, ""))
     return " · ".join(part for part in (*parts, _part(status, role)) if part)
 
 

@@ -35,6 +35,10 @@ def test_options_of_a_question(rooms: Rooms) -> None:
     assert rooms.core.log[0] == "start fast"
     want = AskOptions(style="focused", system="Be brief.", thinking=True, fast=True, max_tokens=3)
     assert rooms.core.log[1] == ("ask", "x", want)
+    room.ask("x", stop="END", logit_bias={5: -100}, min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5)
+    assert rooms.core.log.pop()[2] == AskOptions(
+        stop=["END"], logit_bias={5: -100.0}, min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5
+    )
     with pytest.raises(BadQuestion):
         room.ask("x", style="hot")  # type: ignore[arg-type]
     assert len(rooms.core.log) == 2
@@ -168,6 +172,8 @@ def test_regenerate_makes_it_anew(rooms: Rooms) -> None:
     again = room.regenerate(style="creative", seed=3, wait=False).result()
     assert again.text == "one two "
     assert rooms.core.log[-1] == ("regen", AskOptions(style="creative", seed=3))
+    room.regenerate(stop=[], presence_penalty=1.0)
+    assert rooms.core.log[-1] == ("regen", AskOptions(stop=[], presence_penalty=1.0))
 
 
 def test_settings_stay_until_they_are_set(rooms: Rooms) -> None:

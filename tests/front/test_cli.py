@@ -179,6 +179,11 @@ def test_ask_prints_the_answer_and_leaves(rooms: Rooms, capsys: pytest.CaptureFi
                 "--max-tokens",
                 "9",
                 "--fast",
+                "--kv",
+                "q8",
+                "--draft",
+                "off",
+                "--no-speculate",
                 "--signal",
                 "a",
                 "--signal",
@@ -191,7 +196,9 @@ def test_ask_prints_the_answer_and_leaves(rooms: Rooms, capsys: pytest.CaptureFi
     assert "why so blue \n" in shown.out
     assert "3 tokens" in shown.err
     assert rooms.calls[0][2]["servers"] == ["a", "b"]
-    assert rooms.calls[0][2]["exact"] is False
+    opened = rooms.calls[0][2]
+    assert opened["exact"] is False
+    assert (opened["kv"], opened["draft"], opened["speculate"]) == ("q8", "off", False)
     assert rooms.core.log[1][2].max_tokens == 9
     assert rooms.core.log[-1] == "leave"
     assert pooled_nb.current() is None

@@ -52,6 +52,8 @@ def test_verbs_and_options(shell: InteractiveShell) -> None:
     ("line", "values"),
     [
         ("%pooled host m --split ", {"speed", "memory", "alone"}),
+        ("%pooled host m --kv ", {"f16", "q8"}),
+        ("%pooled host m --draft o", {"off", "org/small"}),
         ("%pooled host m --split=", {"speed", "memory", "alone"}),
         ("%pooled join X --role w", {"worker"}),
         ("%pooled set --style ", {"greedy", "focused", "creative"}),
@@ -72,6 +74,8 @@ def test_options_of_a_question(shell: InteractiveShell) -> None:
     """DESIGN section 7: also for `%%ask`, on its first line and before the question."""
     assert tab(shell, "%%ask --f\nWhy?") == {"--fast", "--focused"}
     assert "--background" in tab(shell, "%%ask -o a --")
+    assert tab(shell, "%%ask --stop x --st") == {"--stop"}, "it may be repeated"
+    assert tab(shell, "%pooled regenerate --rep") == {"--repetition-penalty"}
     assert tab(shell, "%ask --max 3 --se") == {"--seed"}
     assert shell.complete("--f", "%ask why --f")[1] == []  # that is the question
 

@@ -178,7 +178,7 @@ def test_options_of_a_question(
     "cell",
     [
         "%%ask --tokens 200\nWhy?",
-        "%%ask --max-tokens 5 --stop x\nWhy?",
+        "%%ask --max-tokens 5 --stpo x\nWhy?",
         "%%ask --max-tokens\nWhy?",
         "%%ask -o\nWhy?",
         "%%ask --max-tokens=many\nWhy?",
@@ -270,7 +270,9 @@ def test_the_chat_in_a_terminal(
     assert (asked.style, asked.thinking, asked.fast, asked.system) == ("creative", True, True, "A pirate.")
     works(shell, "%pooled continue --max 5 -o more")
     assert shell.user_ns["more"].text == "one two and one two "
-    works(shell, "%pooled regenerate")
+    works(shell, "%pooled regenerate --focused --thinking off --stop x --min-p 0.1")
+    again = AskOptions(style="focused", thinking=False, stop=["x"], min_p=0.1)
+    assert rooms.core.log[-1] == ("regen", again)
     works(shell, "%%ask --background -o later\nthree")
     assert "later keeps the answer" in capsys.readouterr().out
     assert shell.user_ns["later"].result(30).text == "three "
@@ -279,6 +281,28 @@ def test_the_chat_in_a_terminal(
     assert "Room 4TK-G9P" in capsys.readouterr().out
     works(shell, "%pooled close")
     assert "Closed room 4TK-G9P." in capsys.readouterr().out
+
+
+def test_how_caches_are_kept_and_what_guesses(shell: InteractiveShell, rooms: Rooms) -> None:
+    """DESIGN section 5: int8 caches and drafts are the host's choice when the room opens."""
+    works(shell, "%pooled host m --kv q8 --draft org/small")
+    works(shell, "%pooled leave")
+    works(shell, "%pooled host m --no-speculate")
+    how = [(options["kv"], options["draft"], options["speculate"]) for _, _, options in rooms.calls]
+    assert how == [("q8", "org/small", True), ("f16", None, False)]
+
+
+def test_penalties_and_stops(shell: InteractiveShell, rooms: Rooms) -> None:
+    """PROTOCOL section 7, `ai-ask`: how tokens are drawn, and what ends an answer."""
+    works(shell, "%pooled host m")
+    line = r"--min-p 0.05 --repetition-penalty=1.1 --presence-penalty -0.5 --stop '\n\nUser:' --stop END"
+    works(shell, f"%%ask {line}\nwhy")
+    asked = AskOptions(min_p=0.05, repetition_penalty=1.1, presence_penalty=-0.5, stop=["\n\nUser:", "END"])
+    assert rooms.core.log[-1] == ("ask", "why", asked)
+    assert "repetition_penalty is 0.0. Use a number above 0" in fails(
+        shell, "%%ask --repetition-penalty 0\nwhy"
+    )
+    assert "stop is ['']. Use a text" in fails(shell, "%%ask --stop ''\nwhy")
 
 
 @pytest.mark.parametrize("cell", ["%pooled join ABC234", "%pooled host other"])

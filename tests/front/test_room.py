@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_host_ask_leave(rooms: Rooms) -> None:
     kind, model, options = rooms.calls[0]
     assert (kind, model, options["lend"], options["split"]) == ("host", "org/model", "6GB", "memory")
     assert options["exact"] is False
+    assert (options["kv"], options["draft"], options["speculate"]) == ("f16", None, True)
     assert options["servers"] == ["local"]
     assert (room.code, room.role, pooled_nb.current()) == ("4TK-G9P", "host", room)
     answer = room.ask("why is the sky blue", max_tokens=9, seed=3)
@@ -233,15 +235,20 @@ async def test_leaving_a_stream_early_stops_it(rooms: Rooms) -> None:
         ("x", {"top_p": 1.5}, "top_p is 1.5"),
         ("x", {"top_k": -2}, "top_k is -2"),
         ("x", {"seed": -1}, "seed is -1"),
+        ("x", {"min_p": 2}, "min_p is 2"),
+        ("x", {"repetition_penalty": 0}, "repetition_penalty is 0"),
+        ("x", {"presence_penalty": 3}, "presence_penalty is 3"),
+        ("x", {"logit_bias": {"the": 1}}, "logit_bias is {'the': 1}"),
+        ("x", {"stop": ""}, r"stop is \[''\]"),
     ],
 )
 def test_a_bad_question_is_refused_before_anything_is_sent(
-    rooms: Rooms, text: str, options: dict[str, float], words: str
+    rooms: Rooms, text: str, options: dict[str, Any], words: str
 ) -> None:
     """PROTOCOL section 7: 8,000 characters; an empty prompt and nonsense options get one clear sentence."""
     room = pooled_nb.host("m")
     with pytest.raises(BadQuestion, match=words):
-        room.ask(text, **options)  # type: ignore[arg-type]
+        room.ask(text, **options)
     assert rooms.core.log == []
     assert room.status().state == "open"
     assert room.ask("x" * 8000).reason == "stop"

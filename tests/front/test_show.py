@@ -38,6 +38,19 @@ def test_layers_are_shown_from_one_and_inclusive() -> None:
     assert "none: not needed" in next(line for line in lines if line.startswith("c"))
 
 
+def test_how_a_room_computes_is_said() -> None:
+    """DESIGN section 5: int8 caches are a class of exactness of their own; drafts only save time."""
+    for kv, drafts, words in (
+        ("f16", "", "m · 30 layers"),
+        ("q8", "", "m · 30 layers · caches in int8"),
+        ("f16", "model", "m · 30 layers · drafts by a small model"),
+        ("q8", "layers", "m · 30 layers · caches in int8 · drafts by the model's own layers"),
+        ("<b>", "<b>", "m · 30 layers"),
+    ):
+        text = show.status_text(room(model="m", label="m", kv=kv, drafts=drafts))
+        assert text.splitlines()[1] == words
+
+
 @pytest.mark.parametrize("out", ["unneeded", "small", "late", "another"])
 def test_the_codes_of_the_wire_are_not_shown(out: str) -> None:
     """PROTOCOL section 6: `out` says why in a word; people read a sentence, and no word of a stranger."""
@@ -149,6 +162,10 @@ def test_what_an_answer_took() -> None:
     stats = Stats(tokens=11, ms=1100.0, first_ms=100.0)
     assert show.answer_line("stop", stats) == "11 tokens · 10.0 tokens/s"
     assert show.answer_line("ctx", stats).endswith("context full")
+    guessed = Stats(tokens=11, ms=1100.0, first_ms=100.0, drafted=8, accepted=6)
+    assert show.answer_line("max", guessed) == (
+        "11 tokens · 10.0 tokens/s · 6 of 8 drafts right · stopped at its length"
+    )
     assert show.answer_line("abort", Stats(tokens=1)) == "1 token · stopped"
     assert show.answer_line(None, Stats()) == ""
 

@@ -8,6 +8,7 @@ import json
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 import pooled_nb
@@ -77,8 +78,21 @@ def test_options_reach_the_room(rooms: Rooms, capsys: pytest.CaptureFixture[str]
         "why",
         AskOptions(max_tokens=9, seed=3, style="creative", thinking=False, system="Be brief."),
     )
+    drawn = ["--temperature", "0.5", "--top-k", "9", "--top-p=0.9", "--min-p=0.1", "--repetition-penalty=1.2"]
+    ends = ["--presence-penalty", "-0.5", "--stop", r"\n", "--stop", "END"]
+    assert main(["ask", "4TK-G9P", *drawn, "why", *ends]) == 0
+    numbers = AskOptions(temperature=0.5, top_k=9, top_p=0.9, min_p=0.1, repetition_penalty=1.2)
+    wanted = msgspec.structs.replace(numbers, presence_penalty=-0.5, stop=["\n", "END"])
+    assert rooms.core.log[0] == ("ask", "why", wanted)
     assert main(["ask", "4TK-G9P", "why", "--thinking", "auto"]) == 0
     assert rooms.core.log[0] == ("ask", "why", AskOptions())
+
+
+def test_a_wrong_number_bothers_no_room(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
+    """PROTOCOL section 7, `ai-ask`: refused here, in the words of every front."""
+    assert main(["ask", "4TK-G9P", "why", "--min-p", "2"]) == 1
+    assert capsys.readouterr().err == "pooled-nb: min_p is 2.0. Use a number from 0 (off) to 1.\n"
+    assert rooms.calls == []
 
 
 def test_two_styles_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:

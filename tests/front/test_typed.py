@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pooled_nb.errors import BadCode
-from pooled_nb.typed import Unseen, refuse_secret, words
+from pooled_nb.typed import Unseen, refuse_secret, stop_text, words
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,22 @@ from pooled_nb.typed import Unseen, refuse_secret, words
 )
 def test_words(line: str, want: list[str]) -> None:
     assert words(line) == want
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("END", "END"),
+        (r"\n\nUser:", "\n\nUser:"),
+        (r"a\tb", "a\tb"),
+        (r"\\n", r"\n"),
+        (r"\d\x", r"\d\x"),
+        ("\\", "\\"),
+    ],
+)
+def test_stop_texts_in_one_line(typed: str, meant: str) -> None:
+    """CASES, Answers: a stop text may hold line breaks, which no line can."""
+    assert stop_text(typed) == meant
 
 
 def test_an_open_quotation_is_refused() -> None:

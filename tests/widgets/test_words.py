@@ -181,6 +181,12 @@ def test_facts_and_the_promise() -> None:
     lender = room_state(status("open", [device("me", me=True)], exact=False, layers=0), "worker")
     assert lender["facts"] == "bfloat16 · 0.3 GB · you lend 6.0 GB"
     assert lender["promise"] == ""
+    small = room_state(status("online", kv="q8", drafts="model"), "host")
+    assert small["facts"] == (
+        "30 layers · bfloat16, int8 caches, exact · 0.3 GB · drafts by a small model · you host"
+    )
+    hostile = room_state(status("online", kv="<b>", drafts="<b>"), "host")
+    assert hostile["facts"] == host["facts"]
     guest = room_state(status("open", [], layers=0, dtype="", need_gb=0.0), "guest")
     assert guest["facts"] == "you are a guest"
 

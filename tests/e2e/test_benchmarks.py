@@ -1,0 +1,58 @@
+"""What `benchmarks.engine` builds on: a late wire is late, and its arithmetic is that of the caches."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import delay, engine
+from benchmarks.rooms import inspect
+from tests.shard.tinychat import write_model
+
+
+class _Wire(asyncio.DatagramTransport):
+    """A transport that notes what leaves, and when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[tuple[float, bytes, Any]] = []
+        self.done = asyncio.Event()
+
+    def sendto(self, data: Any, addr: Any = None) -> None:
+        self.left.append((asyncio.get_running_loop().time(), data, addr))
+        if data == b"last":
+            self.done.set()
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def test_datagrams_leave_late_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 9: the delay is in the wire, below ICE; without one nothing waits."""
+    wire = _Wire()
+    late = delay.Late(wire)
+    monkeypatch.setattr(delay, "_seconds", 0.0)
+    late.sendto(b"at once", 1)
+    assert [data for _, data, _ in wire.left] == [b"at once"]
+    monkeypatch.setattr(delay, "_seconds", 0.02)
+    sent = []
+    for number in range(5):
+        sent.append(asyncio.get_running_loop().time())
+        late.sendto(bytes([number]), number)
+        await asyncio.sleep(0.004)
+    # A shorter delay never lets a datagram overtake another.
+    monkeypatch.setattr(delay, "_seconds", 0.0)
+    late.sendto(b"last", 5)
+    await asyncio.wait_for(wire.done.wait(), 10)
+    assert [addr for _, _, addr in wire.left[1:]] == list(range(6))
+    assert all(left >= at + 0.02 for (left, _, _), at in zip(wire.left[1:6], sent, strict=True))
+
+
+def test_caches_are_what_the_config_says(tmp_path: Path) -> None:
+    """DESIGN section 9: within one bucket, as they are and in int8."""
+    rows = engine.caches(inspect(str(write_model(tmp_path))))
+    assert [row.ok for row in rows] == [True, True]
+    assert rows[1].value < rows[0].value
