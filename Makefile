@@ -69,7 +69,7 @@ test-kernels: $(VENV)/.ready-test chromium  ## the notebook parts with several v
 	POOLED_CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/python tools/kernels.py --pip='$(PIP_EXTRA)' --test
 
 bench: $(VENV)/.ready-test                ## each benchmark in short, one after the other
-	for name in room panel; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+	for name in room panel engine; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 docs: $(VENV)/.ready-docs                 ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

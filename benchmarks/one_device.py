@@ -13,29 +13,33 @@ from pathlib import Path
 from typing import Any
 
 
-def generate(folder: str, tokens: int, repeats: int) -> list[float]:
-    """Seconds for ``tokens`` greedy tokens minus those of the prompt, per run, by transformers."""
+def generate(folder: str, tokens: int, repeats: int, context: int) -> list[float]:
+    """Milliseconds a token for greedy ones after a prompt of ``context`` tokens, per run, by transformers."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     model.eval()
-    turns = [{"role": "user", "content": "Why is the sky blue?"}]
-    ids = tokenizer.apply_chat_template(
-        turns, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )["input_ids"]
+    ids = torch.tensor([prompt(context)])
+    mask = torch.ones_like(ids)
 
     def run(n: int) -> float:
         began = time.perf_counter()
-        model.generate(ids, max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=0)
+        model.generate(
+            ids, attention_mask=mask, max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=0
+        )
         return time.perf_counter() - began
 
     run(4)
     return [(run(tokens + 1) - run(1)) / tokens * 1e3 for _ in range(repeats)]
 
 
-def engine(folder: str, tokens: int, repeats: int, *, exact: bool) -> list[float]:
+def prompt(context: int) -> list[int]:
+    """That many tokens; which ones does not matter."""
+    return [100 + i % 1000 for i in range(context)]
+
+
+def engine(folder: str, tokens: int, repeats: int, context: int, *, exact: bool) -> list[float]:
     """The same by our engine: a lap is embed, layers, norm, head, sample."""
     from pooled_nb.shard import Columns, Control, LoadSpec, Sampling
     from pooled_nb.shard.engine import Engine
@@ -50,18 +54,18 @@ def engine(folder: str, tokens: int, repeats: int, *, exact: bool) -> list[float
         lo=0,
         hi=int(config["num_hidden_layers"]),
         ends=True,
-        ctx=1024,
+        ctx=context + tokens + 256,
         dtype="bfloat16",
         width=16 if exact else 1,
         exact=exact,
     )
     e.load(spec, Path(folder), lambda _pct, _words: None)
-    prompt = list(range(100, 136))
+    given = prompt(context)
     times = []
     for _ in range(repeats):
         pos = 0
-        for start in range(0, len(prompt), 32):
-            part = prompt[start : start + 32]
+        for start in range(0, context, 32):
+            part = given[start : start + 32]
             columns = Columns(pos=start, n=len(part), wide=True)
             ran = e.forward(columns, Control(reset=start == 0), tokens=part, data=None, last=True)
             pos = start + len(part) - 1
@@ -78,15 +82,16 @@ def engine(folder: str, tokens: int, repeats: int, *, exact: bool) -> list[float
 
 
 def main() -> None:
-    """``python -m benchmarks.one_device generate|fast|exact FOLDER TOKENS REPEATS``."""
-    what, folder, tokens, repeats = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    """``python -m benchmarks.one_device generate|fast|exact FOLDER TOKENS REPEATS [CONTEXT]``."""
+    what, folder = sys.argv[1], sys.argv[2]
+    tokens, repeats, context = (int(text) for text in [*sys.argv[3:], "36"][:3])
     import torch
 
     torch.set_num_threads(1)
     if what == "generate":
-        times = generate(folder, tokens, repeats)
+        times = generate(folder, tokens, repeats, context)
     else:
-        times = engine(folder, tokens, repeats, exact=what == "exact")
+        times = engine(folder, tokens, repeats, context, exact=what == "exact")
     print(json.dumps({"ms": statistics.median(times)}))
 
 

@@ -8,7 +8,6 @@ what ``import pooled_nb`` costs. All in one run, since machines are noisy.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -18,18 +17,11 @@ import time
 
 import pooled_nb as pooled
 from benchmarks.report import Row, report
-from benchmarks.rooms import Workers, inspect, peak_mb, wait_for
+from benchmarks.rooms import Workers, inspect, one_device, peak_mb, wait_for
 from pooled_nb.shard import ModelFacts
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 QUESTION = "Write a long story about a lighthouse keeper and the sea."
-
-
-def one_device(what: str, folder: str, tokens: int, repeats: int) -> float:
-    """Median ms per token of one row, in a process of its own."""
-    argv = [sys.executable, "-m", "benchmarks.one_device", what, folder, str(tokens), str(repeats)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["ms"])
 
 
 def over(devices: int, tokens: int, repeats: int, *, exact: bool) -> tuple[list[float], list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -15,10 +16,15 @@ from pooled_nb.shard import LoadSpec, ModelFacts, open_shard
 
 
 class Workers:
-    """``pooled-nb join CODE`` some times, each a process; ended on the way out."""
+    """``pooled-nb join CODE`` some times, each a process; ended on the way out.
 
-    def __init__(self, code: str, n: int, *, lend: str) -> None:
-        self._argv = [sys.executable, "-m", "pooled_nb.cli", "join", code, "--role", "worker", "--lend", lend]
+    ``delay``: milliseconds by which what each sends leaves late, whole ``frames`` or datagrams; see
+    `benchmarks.delay`.
+    """
+
+    def __init__(self, code: str, n: int, *, lend: str, delay: float = 0.0, frames: bool = False) -> None:
+        program = ["benchmarks.delay", f"{delay}{'f' * frames}"] if delay else ["pooled_nb.cli"]
+        self._argv = [sys.executable, "-m", *program, "join", code, "--role", "worker", "--lend", lend]
         self._n = n
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -38,6 +44,14 @@ class Workers:
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
+
+
+def one_device(what: str, folder: str, tokens: int, repeats: int, context: int = 36) -> float:
+    """Median ms per token of one row of `benchmarks.one_device`, in a process of its own."""
+    numbers = [str(number) for number in (tokens, repeats, context)]
+    argv = [sys.executable, "-m", "benchmarks.one_device", what, folder, *numbers]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout.strip().splitlines()[-1])["ms"])
 
 
 def wait_for(room: pooled.Room, devices: int, seconds: float = 120.0) -> None:
