@@ -82,11 +82,13 @@ def theirs(folder: Path, attn: str) -> torch.Tensor | None:
     try:
         with compat.quiet(), torch.inference_mode():
             cls = model_class(config)
-            model = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation=attn).eval()
-            logits: torch.Tensor = model(input_ids=torch.tensor([TOKENS])).logits[0].float()
+            model = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation=attn)
+            # On the same kind of device: transformers itself gives other logits on another (ernie4_5_moe).
+            model = model.eval().to(DEVICE)
+            logits: torch.Tensor = model(input_ids=torch.tensor([TOKENS], device=DEVICE)).logits[0]
     except (ValueError, ImportError, NotImplementedError):
         return None
-    return logits
+    return logits.float().cpu()
 
 
 def close(mine: torch.Tensor, other: torch.Tensor | None, part: float = 1.0) -> bool:
