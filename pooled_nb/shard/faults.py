@@ -75,5 +75,5 @@ def as_pooled_error(error: Exception) -> PooledError:
         return ShardError(f"A file could not be read or written: {text}.", "Check the disk, then load again.")
     return ShardError(
         f"The shard failed: {type(error).__name__}: {text}.",
-        "Load the model again; if it comes back, report it.",
+        "Ask again, or start the room again; if it comes back, report it.",
     )

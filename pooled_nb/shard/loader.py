@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,8 @@ DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
 _INSIDE_MULTIMODAL = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 _OLD_BUFFERS = re.compile(r"\.(?:inv_freq|masked_bias)$")
 """What old checkpoints saved of positions and masks: made anew by the model's class."""
+_TURNS = threading.Lock()
+"""transformers loads one model of a process at a time: it switches what all share."""
 FETCH_AGAIN = "Fetch the model again, or choose another."
 
 
@@ -229,7 +232,7 @@ def load_range(
     if experts is not None:
         placing["experts_implementation"] = experts
     try:
-        with compat.quiet(), compat.one_tensor_at_a_time():
+        with _TURNS, compat.quiet(), compat.one_tensor_at_a_time():
             model, info = cls.from_pretrained(
                 None,
                 config=config,
