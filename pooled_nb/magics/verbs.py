@@ -125,7 +125,7 @@ VERBS: dict[str, Verb] = {
                 likely=("bfloat16", "float16", "float32"),
                 what="numbers of the model, like bfloat16",
             ),
-            _choice("--kv", ("f16", "q8"), "how caches are kept; q8: half the memory, other tokens"),
+            _choice("--kv", ("f16", "q8"), "how caches are kept; q8: about half the memory, other tokens"),
             Option(
                 names=("--draft",),
                 value="MODEL",

@@ -78,8 +78,8 @@ async def host(
     dtype
         torch name; None: the model's own where every device has it.
     kv
-        How caches are kept: ``f16`` (in the room's dtype), or ``q8`` (int8: half the memory, and text of a
-        class of its own, as exact within it).
+        How caches are kept: ``f16`` (in the room's dtype), or ``q8`` (int8: about half the memory, and
+        text of a class of its own, as exact within it).
     draft
         What guesses tokens ahead, besides text that stands there already: the hub id or folder of a small
         model with the same tokenizer; None: the model's own draft layers, if any; ``off``: nothing.

@@ -223,7 +223,7 @@ def _host(host: Parser) -> None:
         choices=["f16", "q8"],
         default="f16",
         help="how caches are kept: in the room's numbers (f16, the default), or in int8 (q8), which takes "
-        "half the memory; its tokens are others, and the same for any split",
+        "about half the memory; its tokens are others, and the same for any split",
     )
     host.add_argument(
         "--draft",
