@@ -20,6 +20,10 @@ MAX_ITEMS = 1 << 14
 message may stop the loop for longer than a few hundredths of a second. The largest of ours, the roster of a
 full room, has 15,109."""
 
+MAX_NESTS = 1 << 12
+"""Lists and maps among them. For every few hundred of these Python looks for garbage, and now and then in the
+whole process, which stops everything. The largest of ours, that roster, has 1,282."""
+
 
 class PackError(ValueError):
     """A value that BinaryPack cannot say, or bytes that are not BinaryPack."""
@@ -38,14 +42,22 @@ def pack(value: object) -> bytes:
     ------
     PackError
         Another type, a number out of range or not finite, nested deeper than `MAX_DEPTH`, or more than
-        `MAX_ITEMS` values: the other end would drop it.
+        `MAX_ITEMS` values or `MAX_NESTS` lists and maps: the other end would drop it.
     """
     out = _Out()
     _pack(value, out, 0)
     return bytes(out)
 
 
-def unpack(data: bytes | bytearray | memoryview, *, max_items: int = MAX_ITEMS) -> Any:
+class Meter:
+    """How many values were read."""
+
+    values = 0
+
+
+def unpack(
+    data: bytes | bytearray | memoryview, *, max_items: int = MAX_ITEMS, meter: Meter | None = None
+) -> Any:
     """Read one value that fills ``data``.
 
     Parameters
@@ -54,6 +66,8 @@ def unpack(data: bytes | bytearray | memoryview, *, max_items: int = MAX_ITEMS) 
         At most `MAX_BYTES`.
     max_items
         Values that it may hold, keys counted.
+    meter
+        Is told how many were read, also where that ended in an error.
 
     Raises
     ------
@@ -64,7 +78,11 @@ def unpack(data: bytes | bytearray | memoryview, *, max_items: int = MAX_ITEMS) 
     if len(data) > MAX_BYTES:
         raise PackError(f"a message of {len(data)} bytes")
     reader = _Reader(bytes(data), max_items)
-    value = reader.value(0)
+    try:
+        value = reader.value(0)
+    finally:
+        if meter is not None:
+            meter.values += max_items - reader.left
     if reader.at != len(reader.data):
         raise PackError("bytes are left over")
     return value
@@ -73,7 +91,7 @@ def unpack(data: bytes | bytearray | memoryview, *, max_items: int = MAX_ITEMS) 
 class _Out(bytearray):
     """What was written so far, and how many values that is."""
 
-    items = 0
+    items = nests = 0
 
 
 def _head(out: bytearray, n: int, fix: int, c16: int, c32: int) -> None:
@@ -117,10 +135,12 @@ def _pack(value: object, out: _Out, depth: int) -> None:
     elif depth >= MAX_DEPTH:
         raise PackError("nested too deep")
     elif isinstance(value, (list, tuple)):
+        _nest(out)
         _head(out, len(value), 0x90, 0xDC, 0xDD)
         for item in value:
             _pack(item, out, depth + 1)
     elif isinstance(value, dict):
+        _nest(out)
         _head(out, len(value), 0x80, 0xDE, 0xDF)
         for key, item in value.items():
             if not isinstance(key, str):
@@ -129,6 +149,12 @@ def _pack(value: object, out: _Out, depth: int) -> None:
             _pack(item, out, depth + 1)
     else:
         raise PackError(f"a value of type {type(value).__name__}")
+
+
+def _nest(out: _Out) -> None:
+    out.nests += 1
+    if out.nests > MAX_NESTS:
+        raise PackError(f"more than {MAX_NESTS} lists and maps")
 
 
 # The npm package tries the types in this order, so 2**32 .. 2**63 - 1 is signed (0xd3).
@@ -201,13 +227,15 @@ _UNDEFINED = {0xC0, 0xC1, 0xD4, 0xD5, 0xD6, 0xD7}
 class _Reader:
     """One message and how far it was read."""
 
-    __slots__ = ("at", "data", "left")
+    __slots__ = ("at", "data", "left", "nests")
 
     def __init__(self, data: bytes, max_items: int) -> None:
         self.data = data
         self.at = 0
         self.left = max_items
         """How many more values may come."""
+        self.nests = MAX_NESTS
+        """How many more of them may be lists and maps."""
 
     def take(self, n: int) -> bytes:
         end = self.at + n
@@ -258,6 +286,9 @@ class _Reader:
             raise PackError("cut off")
         if values > self.left:  # before the first of them is read, not at the first too many
             raise PackError("too many values")
+        self.nests -= 1
+        if self.nests < 0:
+            raise PackError("too many lists and maps")
         if family == 0x90:
             return [self.value(depth + 1) for _ in range(n)]
         return self.map(n, depth)

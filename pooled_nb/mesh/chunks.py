@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from pooled_nb.mesh.binarypack import MAX_BYTES, MAX_ITEMS, PackError, pack, unpack
+from pooled_nb.mesh.binarypack import MAX_BYTES, MAX_ITEMS, Meter, PackError, pack, unpack
 
 CHUNK = 16_300
 """Packed bytes above which a message is cut, and bytes of each piece."""
@@ -64,6 +64,7 @@ class Assembler:
 
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
+        self._meter = Meter()
         self._past = 0
         """Chunked messages up to this number began before admission: what is left of them counts no more."""
 
@@ -71,6 +72,11 @@ class Assembler:
     def waiting(self) -> int:
         """Messages in reassembly."""
         return len(self._open)
+
+    @property
+    def values(self) -> int:
+        """Values that the last message made this end read, whatever came of it."""
+        return self._meter.values
 
     def feed(self, data: bytes | bytearray | memoryview, *, admitted: bool = True) -> Any | Close | None:
         """One data-channel message.
@@ -86,9 +92,10 @@ class Assembler:
         The unpacked value once it is whole; `CLOSE` for PeerJS's close; None where there is nothing to
         hand on: a chunk of more, something malformed, or something beyond the limits of PROTOCOL section 2.
         """
+        self._meter = Meter()
         if len(data) > MAX_DATAGRAM:
             return None
-        value = _read(data, MAX_ITEMS if admitted else FEW_ITEMS)
+        value = self._read(data, MAX_ITEMS if admitted else FEW_ITEMS)
         mark = value.get("__peerData") if isinstance(value, dict) else None
         if not mark:
             return value if admitted or len(data) <= CHUNK else None
@@ -101,7 +108,7 @@ class Assembler:
         whole = self._chunk(mark, value)
         if whole is None:
             return None
-        value = _read(whole, MAX_ITEMS)
+        value = self._read(whole, MAX_ITEMS)
         # A chunk within chunks is nothing PeerJS sends.
         return None if isinstance(value, dict) and value.get("__peerData") else value
 
@@ -126,12 +133,11 @@ class Assembler:
         del self._open[mark]
         return b"".join(held.pieces[i] for i in range(total))
 
-
-def _read(data: bytes | bytearray | memoryview, max_items: int) -> Any:
-    try:
-        return unpack(data, max_items=max_items)
-    except PackError:
-        return None
+    def _read(self, data: bytes | bytearray | memoryview, max_items: int) -> Any:
+        try:
+            return unpack(data, max_items=max_items, meter=self._meter)
+        except PackError:
+            return None
 
 
 def _whole(value: object) -> TypeGuard[int]:

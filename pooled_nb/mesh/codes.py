@@ -6,9 +6,10 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlencode, urlsplit
 
-from pooled_nb.errors import BadCode
+from pooled_nb.errors import BadCode, SignalingDown
+from pooled_nb.mesh import specs
 
 ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 """Without I, L, O, U, 0 and 1, which people mix up."""
@@ -17,6 +18,8 @@ LENGTHS = (6, 4)
 """Lengths that are read: ours, and the older one."""
 MAX_TEXT = 2_000
 """Characters of a link; longer is none."""
+LINK_BASE = "pooled://room/r/"
+"""What an invite link begins with where no web page stands for the room."""
 
 _DROPPED = re.compile(r"[\s\-_.]", re.ASCII)
 _PATH = re.compile(r"/(?:r|room)/([^/]*)/?$")
@@ -66,6 +69,32 @@ def shown(code: str) -> str:
     return f"{code[:3]}-{code[3:]}" if len(code) == LENGTH else code
 
 
+def link(code: str, key: str, signal: str) -> str:
+    """The invite link of a room: a secret, since the key is in it (in the fragment: no server sees it).
+
+    Where the signaling server is a web server that is known by its address, the link is one of its pages
+    (ours says there how to join); else nothing opens it but this package: ``pooled://``.
+
+    Parameters
+    ----------
+    code, key
+        The room's code as typed in links, and its invite key.
+    signal
+        The spec of the signaling server that the room is registered at; an embedded one by its URL. What
+        reads the link joins there. No relay is in a link, ever: its credentials are each device's own.
+    """
+    query = urlencode({"signal": signal})
+    return f"{_link_base(signal)}{code}?{query}#k={key}"
+
+
+def _link_base(signal: str) -> str:
+    try:
+        server = specs.parse(signal)
+    except SignalingDown:
+        return LINK_BASE
+    return f"{server.http}r/" if server.kind == "url" else LINK_BASE
+
+
 def room_id(code: str) -> str:
     """The PeerJS id under which the creator of this room registers."""
     return f"pooled-room-{code}"
@@ -91,12 +120,12 @@ def parse(text: str) -> Invite:
             return Invite(code)
         raise BadCode(_why(text), _NEXT)
     try:
-        link = urlsplit(text.strip())
-        query = parse_qs(link.query, max_num_fields=50)
+        url = urlsplit(text.strip())
+        query = parse_qs(url.query, max_num_fields=50)
     except ValueError as exc:
         raise BadCode("This is not a link that can be read.", _NEXT) from exc
-    parts = link.fragment.split("&")
-    code = _code_of(link, query, parts[0])
+    parts = url.fragment.split("&")
+    code = _code_of(url, query, parts[0])
     if code is None:
         raise BadCode("This link names no room.", _NEXT)
     key = next((p[2:] for p in parts if p.startswith("k=")), None)
@@ -104,9 +133,9 @@ def parse(text: str) -> Invite:
     return Invite(code, key if key is not None and good_key(key) else None, signal)
 
 
-def _code_of(link: SplitResult, query: dict[str, list[str]], fragment: str) -> str | None:
+def _code_of(url: SplitResult, query: dict[str, list[str]], fragment: str) -> str | None:
     """The first of path, query and fragment that is a code."""
-    path = _PATH.search(link.path)
+    path = _PATH.search(url.path)
     places = ([unquote(path[1])] if path else []) + query.get("code", []) + [unquote(fragment)]
     return next((code for place in places if (code := _code(place)) is not None), None)
 

@@ -14,6 +14,8 @@ from pooled_nb.mesh import fingerprints
 
 MAX_CANDIDATES = 64
 """Of one description, and of those trickled to one connection."""
+_RELATED = re.compile(r" raddr \S+ rport \S+")
+_PORT = re.compile(r"^(m=\S+) \d+ ")
 _LOCAL_NAME = re.compile(r"[A-Za-z0-9-]{1,63}\.local")
 
 
@@ -37,9 +39,28 @@ class Taken:
     names: tuple[str, ...]
 
 
-def outgoing(sdp: str) -> str:
-    """Our gathered description with the sha-256 fingerprint alone (aiortc writes three)."""
-    return fingerprints.only_sha256(sdp)
+def outgoing(sdp: str, *, relay_only: bool = False) -> str:
+    """Our gathered description with the sha-256 fingerprint alone (aiortc writes three).
+
+    With ``relay_only`` no address in it is this device's own, whatever was gathered (PROTOCOL section 2).
+    """
+    sdp = fingerprints.only_sha256(sdp)
+    return _only_relays(sdp) if relay_only else sdp
+
+
+def _only_relays(sdp: str) -> str:
+    """Candidates of relays alone, which do not say where they lead; and no other address."""
+    lines: list[str] = []
+    for line in sdp.splitlines():
+        if line.startswith("c="):
+            lines.append("c=IN IP4 0.0.0.0")
+        elif line.startswith("m="):
+            lines.append(_PORT.sub(r"\g<1> 9 ", line))
+        elif not line.startswith("a=candidate:"):
+            lines.append(line)
+        elif " typ relay" in line:
+            lines.append(_RELATED.sub(" raddr 0.0.0.0 rport 9", line))  # RFC 8839 section 5.1
+    return "\r\n".join([*lines, ""])
 
 
 def has_candidates(sdp: str) -> bool:
@@ -85,6 +106,11 @@ def take(sdp: str) -> Taken:
 def is_usable(candidate: str) -> bool:
     """Whether a trickled ``candidate:…`` line is UDP, to an address or a ``….local`` name."""
     return _kind(candidate) != "no"
+
+
+def is_name(candidate: str) -> bool:
+    """Whether its address is a ``….local`` name."""
+    return _kind(candidate) == "name"
 
 
 def _kind(candidate: str) -> str:

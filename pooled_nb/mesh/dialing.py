@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from pooled_nb.errors import LinkFailed, RoomNotFound
+from pooled_nb.errors import LinkFailed, RoomClosed, RoomNotFound
 from pooled_nb.mesh.ends import connect_error
+from pooled_nb.mesh.gate import Side
 from pooled_nb.mesh.jobs import Jobs
-from pooled_nb.mesh.linkbook import LinkBook
-from pooled_nb.mesh.linkstate import Cause, End
+from pooled_nb.mesh.link import Link
+from pooled_nb.mesh.linkactions import Cause, End
+from pooled_nb.mesh.links import Links
+from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.stripes import STRIPE, no_stripe
 
-Dial = Callable[[str], Awaitable[object]]
+
+class Dial(Protocol):
+    """Dials one id; says to whose links the connection belongs."""
+
+    def __call__(self, to: str, label: str = "") -> Awaitable[tuple[Links, Connection]]:
+        """Raises as `Endpoint.dial`."""
 
 
 class Dialing:
@@ -19,19 +29,28 @@ class Dialing:
 
     Parameters
     ----------
-    dial
-        Dials one id and adds the link to the book.
-    book
-        The links there are now.
+    links
+        The links there are now; None: this device is in no room (any more).
     """
 
-    def __init__(self, *, dial: Dial, book: Callable[[], LinkBook], jobs: Jobs) -> None:
-        self._dial, self._book, self._jobs = dial, book, jobs
+    def __init__(
+        self, *, links: Callable[[], Links | None], dial: Dial, jobs: Jobs, now: Callable[[], float]
+    ) -> None:
+        self._links, self._dial, self._jobs, self._now = links, dial, jobs, now
         self._running: dict[str, asyncio.Task[None]] = {}
         self._waiters: dict[str, list[asyncio.Future[End | None]]] = {}
 
-    async def connect(self, to: str, name: str) -> None:
-        """Return once an admitted link exists. Raises `LinkFailed`."""
+    async def connect(self, to: str) -> None:
+        """See `Mesh.connect`."""
+        links = self._links()
+        name = links.name_of(to) if links else to
+        if links is not None and links.book.used(to) is not None:
+            return
+        # Devices dial the creator, never the reverse.
+        if links is None or links.is_creator or to == links.creator:
+            raise LinkFailed(f"There is no link to {name} now.", "Wait until it is back.")
+        if to == links.id or all(member.id != to for member in links.roster):
+            raise LinkFailed(f"{name} is not in the room.", "Wait until it has joined.")
         if to not in self._running:
             task = self._running[to] = self._jobs.spawn(self._connect(to, name))
             task.add_done_callback(lambda _task: self._running.pop(to, None))
@@ -44,6 +63,17 @@ class Dialing:
             if not task.cancelled() or (me is not None and me.cancelling()):
                 raise
             raise LinkFailed(f"There is no link to {name}: this device left the room.") from None
+
+    async def stripe(self, to: str) -> None:
+        """See `Mesh.stripe`."""
+        links = self._links()
+        if links is None or links.book.used(to) is None:
+            raise LinkFailed("There is no link to this device now.", "Wait until it is back.")
+        name = links.name_of(to)
+        if (why := links.stripes.obstacle(to)) is not None:
+            raise no_stripe(name, why)
+        links, connection = await self._reach(to, name, STRIPE)
+        await links.stripes.prove(connection, name)
 
     def outcome(self, to: str, end: End | None) -> None:
         """A link to ``to`` was admitted (None), or the last one ended."""
@@ -61,11 +91,10 @@ class Dialing:
     async def _connect(self, to: str, name: str) -> None:
         for again in (False, True):
             # A link that it dialed may be on its way already: then that one is waited for.
-            if not self._book().of(to):
-                try:
-                    await self._dial(to)
-                except RoomNotFound as error:
-                    raise LinkFailed(f"{name} is not reachable.", "Wait until it is back.") from error
+            if not self._of(to):
+                began = self._now()
+                links, connection = await self._reach(to, name)
+                links.add(connection, Side.PEER, since=began)
             end = await self._settled(to)
             if end is None:
                 return
@@ -73,10 +102,23 @@ class Dialing:
                 raise connect_error(name, end)
 
     async def _settled(self, to: str) -> End | None:
-        if self._book().used(to) is not None:
+        living = self._of(to)
+        if any(link.is_admitted for link in living):
             return None
-        if not self._book().of(to):
+        if not living:
             return End(Cause.BROKEN, "the connection broke at once")
         waiter: asyncio.Future[End | None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(to, []).append(waiter)
         return await waiter
+
+    def _of(self, to: str) -> list[Link]:
+        links = self._links()
+        return links.book.of(to) if links else []
+
+    async def _reach(self, to: str, name: str, label: str = "") -> tuple[Links, Connection]:
+        try:
+            return await self._dial(to, label)
+        except RoomNotFound as error:
+            raise LinkFailed(f"{name} is not reachable.", "Wait until it is back.") from error
+        except RoomClosed as error:
+            raise LinkFailed(f"There is no link to {name}: this device left the room.") from error

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from pooled_nb.errors import LinkFailed, RoomNotFound
+from pooled_nb.errors import LinkFailed, PooledError, RoomNotFound
 from pooled_nb.mesh import descriptions
-from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.callers import Callers
+from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.deadline import Deadline
 from pooled_nb.mesh.ice import IcePolicy
 from pooled_nb.mesh.network import Connection
@@ -24,10 +25,12 @@ from pooled_nb.mesh.rtc import CONNECT_S, RtcConnection
 
 log = logging.getLogger(__name__)
 
-MAX_NEW = 64
-"""Incoming connections that are not connected yet."""
+MAX_NEW = 32
+"""Incoming connections that are not connected yet; who dials then waits in line (`callers`)."""
 MAX_NEW_PER_DEVICE = 12
 """The same, from one device: its link, 8 stripes at most, and a redial of some."""
+GIVES_WAY_S = 8.0
+"""Seconds after which one of them gives its place to who waits in line."""
 MAX_INCOMING = 1_024
 MAX_HELD = 256
 """Signaling messages kept until somebody takes incoming connections."""
@@ -42,7 +45,10 @@ class RtcEndpoint:
     Parameters
     ----------
     ice
-        How connections look for a path, by the place of the server that answered in the list.
+        How a new connection looks for a path, by the place in the list of the server that answered; asked
+        for each of them, so that what changed meanwhile counts from the next one on.
+    ready
+        Waited for, for a bounded time, before this device dials or is dialed: what ``ice`` says by then.
     urls, shown
         See `Session`.
 
@@ -60,24 +66,29 @@ class RtcEndpoint:
         resumes: bool,
         clock: Clock,
         ice: Callable[[int], IcePolicy],
+        ready: Callable[[int], Awaitable[None]] | None = None,
         urls: Sequence[str],
         shown: Sequence[str],
     ) -> None:
         self.id = id
         self.token = token
         self.server = ""
+        self.passed: tuple[str, ...] = ()
         self._on_connection: Callable[[Connection], None] | None = None
         self._held: list[shapes.PeerMessage] = []
         self.on_outage: Callable[[bool], None] | None = None
         self._clock = clock
-        self._choose_ice = ice
-        self._ice = IcePolicy()
+        self._choose_ice, self._ready = ice, ready
         self._session = Session(
-            clock, urls, shown, resumes=resumes, on_message=self._received, on_outage=self._outage
+            clock, urls, shown, id=id, resumes=resumes, on_message=self._received, on_outage=self._outage
         )
         self._connections: dict[Key, RtcConnection] = {}
         self._dials: dict[Key, asyncio.Future[str]] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self.has_room: Callable[[], bool] = lambda: True
+        self._since: dict[Key, float] = {}
+        self._callers = Callers(at_once=MAX_NEW, each=MAX_NEW_PER_DEVICE)
+        self._turn: Timer | None = None
         self._closed = False
 
     @property
@@ -101,9 +112,11 @@ class RtcEndpoint:
     async def register(self) -> None:
         """Register at the first server that answers; raises as `network.Network.register`."""
         await self._session.register()
-        self.server = self._session.server
+        self.server, self.passed = self._session.server, self._session.passed
         try:
-            self._ice = self._choose_ice(self._session.index)
+            self._choose_ice(self._session.index)  # what it refuses is refused here
+            if self._ready is not None:
+                await self._ready(self._session.index)
         except BaseException:
             await self.close()
             raise
@@ -146,6 +159,9 @@ class RtcEndpoint:
         self._closed = True
         self._on_connection = self.on_outage = None
         self._held.clear()
+        self._callers.clear()
+        if self._turn is not None:
+            self._turn.cancel()
         for (remote, _), answered in list(self._dials.items()):
             _fail(
                 answered,
@@ -172,7 +188,13 @@ class RtcEndpoint:
                 return
         match message:
             case shapes.Offer(src=src, payload=payload):
-                self._offered(src, payload)
+                speaks = (
+                    payload.serialization == "binary" and payload.reliable and payload.sdp.type == "offer"
+                )
+                if (src, payload.connection_id) not in self._connections and speaks:
+                    self._callers.offer(message, self._clock.now())
+                    if self._turn is None:  # else others wait, and the next turn is soon
+                        self._answer_some()
             case shapes.Answer(src=src, payload=payload):
                 waiting = self._dials.get((src, payload.connection_id))
                 if waiting is not None and not waiting.done() and payload.sdp.type == "answer":
@@ -180,6 +202,8 @@ class RtcEndpoint:
             case shapes.Candidate(src=src, payload=payload):
                 if (connection := self._connections.get((src, payload.connection_id))) is not None:
                     connection.candidate(payload.candidate)
+                else:
+                    self._callers.candidate(src, payload)
             case shapes.Expire(src=src):
                 self._absent(src)
             case shapes.Leave(src=src):
@@ -188,18 +212,37 @@ class RtcEndpoint:
                     if remote == src:
                         _fail(waiting, LinkFailed(f"{src} left while it was being dialed.", "Try again."))
 
+    def _answer_some(self) -> None:
+        """Answer who waits in line, a few in one turn of the loop."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        while (
+            caller := self._callers.next(self._new(), self._clock.now(), room=self.has_room())
+        ) is not None:
+            self._offered(caller.offer.src, caller.offer.payload)
+            for candidate in caller.candidates:
+                if connection := self._connections.get(
+                    (caller.offer.src, caller.offer.payload.connection_id)
+                ):
+                    connection.candidate(candidate)
+        if (wake := self._callers.wake) is not None and not self._closed:
+            self._give_way()
+            wait = max(0.0, wake - self._clock.now())
+            self._turn = self._clock.call_later(wait, self._answer_some)
+
     def _offered(self, src: str, payload: shapes.OfferPayload) -> None:
         key = (src, payload.connection_id)
-        speaks = payload.serialization == "binary" and payload.reliable and payload.sdp.type == "offer"
         call = self._on_connection
-        if key in self._connections or not speaks or call is None or not self._has_room(src):
+        if key in self._connections or call is None or self._full():
             return
         try:
             taken = descriptions.take(payload.sdp.sdp)
-        except LinkFailed as error:
+            connection = self._make(key, payload.label or payload.connection_id, dialed=False)
+        except PooledError as error:  # of the offer, or of this device's own settings
             log.info("an offer of %s is refused: %s", src, error)
             return
-        connection = self._make(key, payload.label or payload.connection_id, dialed=False)
+        self._since[key] = self._clock.now()
         try:
             call(connection)
         except Exception:
@@ -262,14 +305,37 @@ class RtcEndpoint:
 
     # connections
 
-    def _has_room(self, src: str) -> bool:
-        incoming = [c for c in self._connections.values() if not c.dialed]
-        new = Counter(c.remote for c in incoming if c.state in ("new", "connecting"))
-        return len(incoming) < MAX_INCOMING and new.total() < MAX_NEW and new[src] < MAX_NEW_PER_DEVICE
+    def _new(self) -> Counter[str]:
+        """Incoming connections that are coming to be, by device."""
+        return Counter(key[0] for key in self._connections if self._is_new(key))
+
+    def _is_new(self, key: Key) -> bool:
+        connection = self._connections[key]
+        return not connection.dialed and connection.state in ("new", "connecting")
+
+    def _give_way(self) -> None:
+        """Where all places are taken, those that do not come to be hold theirs for so long while others wait:
+        the oldest go, as many as wait.
+        """
+        if self._new().total() < MAX_NEW:
+            return
+        now = self._clock.now()
+        slow = [key for key, since in self._since.items() if now - since >= GIVES_WAY_S and self._is_new(key)]
+        for key in slow[: len(self._callers)]:
+            del self._since[key]
+            self._spawn(self._connections[key].close())
+
+    def _full(self) -> bool:
+        return sum(not c.dialed for c in self._connections.values()) >= MAX_INCOMING
 
     def _make(self, key: Key, label: str, *, dialed: bool) -> RtcConnection:
         connection = RtcConnection(
-            remote=key[0], connection_id=key[1], label=label, dialed=dialed, clock=self._clock, ice=self._ice
+            remote=key[0],
+            connection_id=key[1],
+            label=label,
+            dialed=dialed,
+            clock=self._clock,
+            ice=self._choose_ice(self._session.index),
         )
         self._connections[key] = connection
         connection.on_released = lambda: self._forget(key)
@@ -277,6 +343,7 @@ class RtcEndpoint:
 
     def _forget(self, key: Key) -> None:
         self._connections.pop(key, None)
+        self._since.pop(key, None)
 
 
 def _fail(waiting: asyncio.Future[str], error: Exception) -> None:

@@ -1,7 +1,8 @@
 """The place of the gate in a link's life: what comes before admission (PROTOCOL section 4).
 
-One `Gate` guards one link, on either end: at the creator, at the device that knocks, and between two
-devices (the ``mesh`` proofs). Rooms are open for now: `OpenGate` lets everybody in at once.
+One `Gate` guards one link, on either end: at the creator (`gatecreator`), at the device that knocks
+(`gatejoiner`), and between two devices (`gatepeer`). What the links of one device share is a `Gates`:
+the creator's `gatekeeper.Gatekeeper`, or a device's `newcomer.Newcomer`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
+from pooled_nb.mesh import fingerprints
 from pooled_nb.mesh.messages import Message
-from pooled_nb.mesh.messages.link import Admit, Hello, Lobby
+from pooled_nb.mesh.messages.link import Admit, Hello
+
+BINDING_S = 5.0
+"""A data channel may open before both descriptions are set: so long they are waited for (section 4)."""
 
 
 class Side(enum.Enum):
@@ -28,15 +31,44 @@ class Side(enum.Enum):
     """Neither is the creator."""
 
 
+def _nobody(*_: object) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Doorway:
-    """What a gate knows of its link: ids as registered, who dialed, and fingerprints once known."""
+    """What a gate knows of its link.
+
+    Attributes
+    ----------
+    own, remote
+        PeerJS ids as registered: one's own from what one registered, the other's as signaling named it.
+    dialed
+        Whether this end made the OFFER.
+    fingerprints
+        Own and remote, once both descriptions are set.
+    seat
+        At the creator: the seat of the admitted device that has this id now; None: nobody has it.
+    holder
+        At the creator, of a seat: the device that has it under another id than this link's, and seconds since
+        that one was heard; None: nobody has it so, or there is no admitted link to it.
+    probe
+        At the creator: ping the device that has this seat.
+    """
 
     side: Side
     own: str
     remote: str
     dialed: bool
     fingerprints: Callable[[], tuple[str, str] | None]
+    seat: Callable[[], str | None] = _nobody
+    holder: Callable[[str], tuple[str, float] | None] = _nobody
+    probe: Callable[[str], None] = _nobody
+
+    def binding(self) -> str | None:
+        """What proofs over this link are bound to; None while it is not known (section 4)."""
+        pair = self.fingerprints()
+        return None if pair is None else fingerprints.binding(*pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +80,40 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Admitted. ``admit`` is what the creator sends first."""
+    """Admitted.
+
+    Attributes
+    ----------
+    admit
+        What the creator sends first.
+    seat
+        At the creator: the place that is taken, named by the id of its pass (section 3).
+    came_back
+        The pass of that seat was proved: place and name are kept.
+    name
+        What that pass was given for: the device is called so again where its place is no longer kept.
+    """
 
     admit: Admit | None = None
+    seat: str = ""
+    came_back: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Not let in."""
+    """Not let in. ``next_step`` is for this end's person."""
 
     reason: str
+    next_step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A person is being asked: no timer runs meanwhile. ``text`` is said to this end's person."""
+    """A person is being asked, here or there: no timer of the link runs meanwhile.
+
+    ``text`` is a sentence for this end's person; empty: it was told enough of them.
+    """
 
     text: str
 
@@ -83,39 +134,18 @@ class Gate(Protocol):
         """One of ``auth``, ``auth-proof``, ``lobby``, ``admit``, ``mesh``."""
 
     def tick(self, now: float) -> list[GateAction]:
-        """Time passes."""
+        """Time passes, or a person decided."""
+
+    def closed(self) -> None:
+        """The link ended, whether it had passed or not."""
 
 
-GateMaker = Callable[[Doorway], Gate]
+class Gates(Protocol):
+    """What all links of one device share."""
 
+    @property
+    def mesh_key(self) -> str | None:
+        """The room's key ``mk``, which links between devices and stripes prove; None: not known yet."""
 
-class OpenGate:
-    """Everybody is let in at once; nothing is proved."""
-
-    def __init__(self, doorway: Doorway) -> None:
-        self._side = doorway.side
-
-    def hello(self, hello: Hello) -> Hello:
-        """See `Gate.hello`. A device says that it can wait in a lobby."""
-        return msgspec.structs.replace(hello, join=True) if self._side is Side.JOINER else hello
-
-    def greeted(self, hello: Hello, now: float) -> list[GateAction]:
-        """See `Gate.greeted`."""
-        if self._side is Side.JOINER:
-            return []
-        return [Pass(Admit() if self._side is Side.CREATOR else None)]
-
-    def message(self, message: Message, now: float) -> list[GateAction]:
-        """See `Gate.message`."""
-        if self._side is not Side.JOINER:
-            return []
-        match message:
-            case Admit():
-                return [Pass()]
-            case Lobby():
-                return [Wait("Waiting for the room's owner to let this device in.")]
-        return []
-
-    def tick(self, now: float) -> list[GateAction]:
-        """See `Gate.tick`."""
-        return []
+    def door(self, doorway: Doorway) -> Gate:
+        """The gate of one link."""

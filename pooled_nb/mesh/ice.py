@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiortc import RTCConfiguration, RTCPeerConnection
+
+    from pooled_nb.mesh.gathering import Gathering
 
 LOOPBACK = "127.0.0.2"
 """WebRTC stacks skip 127.0.0.1 as a candidate, and take its neighbour (DESIGN section 4)."""
 PUBLIC_STUN = ("stun:stun.l.google.com:19302", "stun:stun.cloudflare.com:3478")
 GATHER_S = 3
-"""Longest wait for a STUN or TURN server before the OFFER goes out: a black hole must not cost more."""
+"""Longest wait for STUN and TURN servers before the OFFER goes out: a black hole must not cost more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnServer:
-    """A relay and what it asks for. The secret is in no text form of this object."""
+    """A relay and what it asks for: ``turn:HOST:PORT?transport=udp|tcp``, or ``turns:`` for TLS.
+
+    User and password are in no text form of this object (DESIGN section 7).
+
+    Attributes
+    ----------
+    named_by
+        Host of the signaling server that named it; empty: this device's user did. Where that server is not
+        in this device's own network, the relay may not be, either (`relay.allocate`).
+    """
 
     url: str
     username: str = field(default="", repr=False)
     credential: str = field(default="", repr=False)
+    named_by: str = ""
+
+    @property
+    def place(self) -> str:
+        """Host and port, for people."""
+        return self.url.partition(":")[2].partition("?")[0]
+
+    @property
+    def transport(self) -> str:
+        """``udp``, ``tcp``, or ``tls``."""
+        if self.url.startswith("turns:"):
+            return "tls"
+        return self.url.partition("?transport=")[2] or "udp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,46 +59,35 @@ class IcePolicy:
         A room on one machine: offers 127.0.0.2 and nothing else where the system has it, else the
         addresses of this machine's interfaces. No server is asked.
     stun
-        URLs of STUN servers, in order; aiortc uses the first.
-    turn
-        A relay, or None.
+        URLs of STUN servers. All are asked, the first answer counts.
+    relays
+        Ways to a relay, the best first; one is used (see `gathering`).
     relay_only
         Offer nothing but the relay.
+    silent
+        URLs of servers that did not answer, and until when they are not waited for in full: of the loop's
+        time. Shared by the connections of one device, so that a black hole delays the first of them only.
     """
 
     local_only: bool = False
     stun: tuple[str, ...] = ()
-    turn: TurnServer | None = None
+    relays: tuple[TurnServer, ...] = ()
     relay_only: bool = False
+    silent: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def local(cls) -> IcePolicy:
         """One machine: loopback candidates, no servers."""
         return cls(local_only=True)
 
-    @classmethod
-    def public(cls, turn: TurnServer | None = None) -> IcePolicy:
-        """Devices anywhere: the public STUN servers."""
-        return cls(stun=PUBLIC_STUN, turn=turn)
-
     def configuration(self) -> RTCConfiguration:
-        """The same for aiortc, with the server list always explicit: its own default asks a public server."""
-        from aiortc import RTCConfiguration, RTCIceServer
+        """What aiortc is given: an empty list of servers, since with none it would ask a public one.
 
-        servers: list[RTCIceServer] = []
-        if not self.local_only:
-            servers += [RTCIceServer(urls=url) for url in self.stun]
-            if self.turn is not None:
-                turn = self.turn
-                servers.append(
-                    RTCIceServer(urls=turn.url, username=turn.username, credential=turn.credential)
-                )
-        more: dict[str, Any] = {}
-        if self.relay_only:
-            from aiortc import RTCIceTransportPolicy
+        They are asked by `gathering`: aiortc takes one of each kind, and keeps to itself why it failed.
+        """
+        from aiortc import RTCConfiguration
 
-            more["iceTransportPolicy"] = RTCIceTransportPolicy.RELAY
-        return RTCConfiguration(iceServers=servers, **more)
+        return RTCConfiguration(iceServers=[])
 
     def addresses(self, found: list[str]) -> list[str]:
         """Which of this machine's addresses to offer.
@@ -84,29 +97,25 @@ class IcePolicy:
         found
             Those of its interfaces, without loopback.
         """
+        if self.relay_only and not self.local_only:
+            return []
         loopback = [LOOPBACK] if can_bind(LOOPBACK) else []
         if self.local_only:
             return loopback or found or ["127.0.0.1"]
         # Without any network a room on one machine still has to work (DESIGN section 1).
         return found or loopback or ["127.0.0.1"]
 
-    def apply(self, pc: RTCPeerConnection) -> None:
+    def apply(self, pc: RTCPeerConnection) -> Gathering:
         """Make this connection, and no other, gather by this policy. Call once its channels exist.
 
-        aioice offers every address that it finds, and has no setting for it; `get_component_candidates`
-        of the one ICE connection is handed the list, so that is where it is changed.
+        Raises
+        ------
+        LinkFailed
+            aiortc, or aioice below it, is of a version that this cannot be done with.
         """
-        if pc.sctp is None:
-            raise ValueError("the connection has no data channel yet")
-        ice = pc.sctp.transport.transport._connection
-        gather = ice.get_component_candidates
+        from pooled_nb.mesh.gathering import Gathering
 
-        async def chosen(component: int, addresses: list[str], **_: Any) -> Any:
-            offered = [] if self.relay_only and not self.local_only else self.addresses(addresses)
-            return await gather(component=component, addresses=offered, timeout=GATHER_S)
-
-        # setattr, since a type checker rightly minds a method being replaced.
-        setattr(ice, gather.__name__, chosen)
+        return Gathering(self, pc, limit=GATHER_S)
 
 
 def can_bind(address: str) -> bool:

@@ -12,15 +12,20 @@ from pooled_nb.mesh.binarypack import MAX_BYTES, PackError, pack
 from pooled_nb.mesh.chunks import Assembler, Chunker, Close
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.mesh.linkstate import Action, Admitted, Answered, Deliver, End, LinkState, Notice, Send, State
+from pooled_nb.mesh.gate import Side
+from pooled_nb.mesh.linkactions import Action, Admitted, Answered, Deliver, End, Notice, Send
+from pooled_nb.mesh.linkstate import LinkState, State
 from pooled_nb.mesh.linkwire import LinkWire
 from pooled_nb.mesh.messages import Message, read, write
 from pooled_nb.mesh.messages.link import Ping
 from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.pace import CREATOR, DEVICE, STRANGER, Budget, Inbox, cost
 from pooled_nb.mesh.wire import fallback
 
 log = logging.getLogger(__name__)
 
+OWN = "link"
+"""Key of a link's own channels on its wire; stripes have theirs."""
 MAX_BUFFERED = 16 << 20
 """Bytes of control messages that may wait for a device that takes none; then its link is given up."""
 
@@ -39,6 +44,9 @@ class LinkOwner(Protocol):
 
     def admitted(self, link: Link) -> None:
         """The link and the room may speak."""
+
+    def released(self, link: Link) -> None:
+        """Frames that its wire brought count from now on."""
 
     def delivered(self, link: Link, message: Message) -> None:
         """A message for the room or the roster."""
@@ -100,6 +108,11 @@ class Link:
         self._clock = clock
         self._owner = owner
         self._chunker, self._assembler = Chunker(), Assembler()
+        self._inbox = Inbox(STRANGER, clock.now())
+        self._reading = False
+        self._resume: Timer | None = None
+        self._cut: str | None = None
+        """Why the connection ended, while messages that came before still wait to be read."""
         self._taken = 0
         self._linger: Timer | None = None
         self._shutting = False
@@ -130,7 +143,7 @@ class Link:
         control.on_close = lambda: self._broken("it closed the link")
         if control.is_open:
             self._on_open()
-        self.wire.add(connection.connection_id, connection.wire, connection.keepalive)
+        self.wire.add(OWN, connection.wire, connection.keepalive)
         control.on_message = self._on_message
         if connection.state in ("failed", "closed"):
             self._on_state(connection.state)
@@ -190,15 +203,18 @@ class Link:
 
     def _on_state(self, state: str) -> None:
         if state == "failed":
-            self._broken(self._connection.failure or "the connection failed")
+            self._broken(self._connection.failure or "the connection failed", failed=True)
         elif state == "closed":
             self._broken("it closed the link")
 
-    def _broken(self, why: str) -> None:
-        if self.ended is None:
-            self._run(self.state.broken(why))
-        elif self._linger is not None:
-            self._shut()  # it has heard the last word
+    def _broken(self, why: str, *, failed: bool = False) -> None:
+        if self.ended is not None:
+            if self._linger is not None:
+                self._shut()  # it has heard the last word
+        elif self._resume is not None:
+            self._cut = self._cut or why  # its last words may be among what waits
+        else:
+            self._run(self.state.broken(why, failed=failed))
 
     def _on_message(self, data: bytes) -> None:
         if self.ended is not None:
@@ -206,6 +222,42 @@ class Link:
         if self.state.state is State.CONNECTING:  # some stacks hand over the first message before `open`
             self._on_open()
         self._owner.heard(self)
+        if not self._inbox.put(data):
+            self._run(self.state.flooded())
+        else:
+            self._read_on()
+
+    @property
+    def _budget(self) -> Budget:
+        if not self.state.in_room:
+            return STRANGER
+        return CREATOR if self.state.side is Side.JOINER else DEVICE
+
+    def _read_on(self) -> None:
+        """Read what came, as fast as this link may (`pace`)."""
+        if self._reading or self._resume is not None:
+            return
+        self._reading = True
+        try:
+            self._inbox.budget = self._budget
+            while self.ended is None and (data := self._inbox.take(self._clock.now())) is not None:
+                self._read_one(data)
+                self._inbox.spent(cost(self._assembler.values, len(data)))
+                self._inbox.budget = self._budget
+        finally:
+            self._reading = False
+        if self.ended is not None:
+            return
+        if (wait := self._inbox.wait()) is not None:
+            self._resume = self._clock.call_later(wait, self._resumed)
+        elif self._cut is not None:
+            self._run(self.state.broken(self._cut))
+
+    def _resumed(self) -> None:
+        self._resume = None
+        self._read_on()
+
+    def _read_one(self, data: bytes) -> None:
         try:
             self._read(data)
         except Exception:
@@ -215,7 +267,7 @@ class Link:
 
     def _read(self, data: bytes) -> None:
         self._taken += len(data)
-        value = self._assembler.feed(data, admitted=self.is_admitted)
+        value = self._assembler.feed(data, admitted=self.state.in_room)
         if value is None:
             return
         size, self._taken = self._taken, 0
@@ -242,6 +294,8 @@ class Link:
                     self._owner.admitted(self)
                     if self.ended is None:
                         self.wire.release()
+                    if self.ended is None:
+                        self._owner.released(self)
                 case Deliver(message):
                     self._owner.delivered(self, message)
                 case Notice(text):
@@ -260,6 +314,8 @@ class Link:
             return False
 
     def _send_packed(self, data: bytes) -> bool:
+        if self._cut is not None:
+            return False
         control = self._connection.control
         if control.buffered > MAX_BUFFERED:
             self._run(self.state.broken("it takes no messages any more"))
@@ -275,6 +331,10 @@ class Link:
     def _finish(self, end: End) -> None:
         self.ended = end
         self.wire.close()
+        self._inbox.clear()
+        if self._resume is not None:
+            self._resume.cancel()
+            self._resume = None
         if end.linger:
             self._linger = self._clock.call_later(end.linger, self._shut)
         else:

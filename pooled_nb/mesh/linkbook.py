@@ -13,6 +13,10 @@ MAX_WAITING_EACH = 4
 """And of one id, so that one device cannot take every place."""
 
 
+GIVES_WAY_S = 8.0
+"""Seconds after which a link without a ``hello`` gives its place to who waits."""
+
+
 def takes_over(new: Link, old: Link, own: str) -> bool:
     """Whether ``new`` is to be used instead of ``old``, both admitted.
 
@@ -51,12 +55,29 @@ class LinkBook:
         """One link for each device that has an admitted one."""
         return list(self._used.values())
 
-    def has_room(self, remote: str) -> bool:
-        """Whether one more link of that device may wait for admission."""
+    def has_room(self, now: float) -> bool:
+        """Whether one more link may come without pushing out one that is only slow (`GIVES_WAY_S`)."""
         waiting = [link for link in self if not link.is_admitted]
-        return (
-            len(waiting) < MAX_WAITING and sum(link.remote == remote for link in waiting) < MAX_WAITING_EACH
+        return len(waiting) < MAX_WAITING or any(
+            link.state.hello is None and now - link.state.now >= GIVES_WAY_S for link in waiting
         )
+
+    def make_room(self, remote: str) -> bool:
+        """Whether one more link of that device may wait for admission.
+
+        Where all places are taken, the oldest link that has not even said ``hello`` gives way: silent ones
+        lock nobody out.
+        """
+        waiting = [link for link in self if not link.is_admitted]
+        if sum(link.remote == remote for link in waiting) >= MAX_WAITING_EACH:
+            return False
+        if len(waiting) < MAX_WAITING:
+            return True
+        mute = [link for link in waiting if link.state.hello is None]
+        silent = min(mute, key=lambda link: link.key, default=None)
+        if silent is not None:
+            silent.drop()
+        return silent is not None
 
     def add(self, link: Link) -> None:
         """A link came to be."""

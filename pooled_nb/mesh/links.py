@@ -6,29 +6,34 @@ The deciders (`linkstate`, `linkbook`, `membership`, `liveness`) say what is to 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from pooled_nb.mesh.binarypack import PackError
 from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.doorways import Doorways
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.mesh.gate import Doorway, GateMaker, Side
+from pooled_nb.mesh.gate import Gates, Pass, Side
 from pooled_nb.mesh.jobs import Jobs
 from pooled_nb.mesh.link import Link, packed
+from pooled_nb.mesh.linkactions import Cause, End
 from pooled_nb.mesh.linkbook import LinkBook
-from pooled_nb.mesh.linkstate import Cause, End, LinkState
+from pooled_nb.mesh.linkstate import LinkState
 from pooled_nb.mesh.listener import Guarded, LinkFacts
 from pooled_nb.mesh.liveness import COMPUTER_S, HOST_S, PHONE_S, Liveness
-from pooled_nb.mesh.membership import Membership, read_roster
+from pooled_nb.mesh.membership import Membership, Present, read_roster
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import DeviceMeta, Hello, Member, Pledge, Roster
 from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.stripes import STRIPE, Stripes
 from pooled_nb.mesh.versions import PROTOCOL
 
+log = logging.getLogger(__name__)
+
+TAKEN = "Another device came into the room with the id of this one."
 SPARE_LINK_S = 1.0
 """Seconds that the second of two links lives on: what the other end sent over it still arrives."""
-STRIPE = "stripe"
-"""Label of a connection that only carries slices; this device opens and takes none yet."""
 
 
 class Links:
@@ -57,7 +62,7 @@ class Links:
         meta: DeviceMeta,
         clock: Clock,
         jobs: Jobs,
-        gate: GateMaker,
+        gates: Gates,
         listener: Guarded,
         on_entered: Callable[[], None],
         on_lost: Callable[[End], None],
@@ -67,18 +72,25 @@ class Links:
         self.id, self.creator, self.name = id, creator, name
         self.is_creator = id == creator
         self.book = LinkBook(id)
-        self.roster: tuple[Member, ...] = ()
+        self._present = Present()
         self._meta = meta
         self._membership = Membership(id, name, meta) if self.is_creator else None
-        self._clock, self._jobs, self._gate, self._listener = clock, jobs, gate, listener
+        self._clock, self._jobs, self._gates, self._listener = clock, jobs, gates, listener
         self._on_entered, self._on_lost, self._on_outcome = on_entered, on_lost, on_outcome
         self._keepalive_ms = keepalive_ms
         self._liveness: Liveness[int] = Liveness(clock.now())
+        self._doorways = Doorways(
+            id,
+            membership=self._membership,
+            present=self._present,
+            book=self.book,
+            liveness=self._liveness,
+            clock=clock,
+        )
+        self.stripes = Stripes(self.book, doorways=self._doorways, gates=gates, clock=clock, spawn=jobs.spawn)
         self._watched: frozenset[str] = frozenset()
         self._spared: frozenset[str] = frozenset()
         self._chain: frozenset[str] = frozenset()
-        self._names: dict[str, str] = {}
-        """What people call each device: those of the roster, and those whose link outlives their place."""
         self._keys = 0
         self._closing: list[Link] = []
         self._known: set[str] = set()
@@ -88,22 +100,37 @@ class Links:
 
     # -- what the mesh asks ------------------------------------------------------------------------
 
+    @property
+    def roster(self) -> tuple[Member, ...]:
+        """See `Mesh.roster`."""
+        return self._present.members
+
+    def packed(self, message: Message) -> bytes | None:
+        """A message as bytes; None where it is too large to send, which people are told."""
+        try:
+            return packed(message)
+        except PackError as error:
+            log.warning("a message %s was not sent: %s", message.t, error)
+            said = f"Something was too large to send to the other devices: {error}."
+            self._listener.notice_once(said, self._clock.now())
+            return None
+
     def begin(self) -> None:
         """The creator opens the room: it is alone in it."""
         if self._membership is not None:
             self._roster_changed(self._membership)
 
-    def add(self, connection: Connection, side: Side) -> Link:
-        """Take a connection, dialed or incoming."""
-        doorway = Doorway(side, self.id, connection.remote, connection.dialed, connection.fingerprints)
-        back = connection.dialed and connection.remote in self._known
+    def add(self, connection: Connection, side: Side, *, since: float | None = None) -> Link:
+        """Take a connection, dialed (from ``since`` on, in clock seconds) or incoming."""
+        remote = connection.remote
+        back = connection.dialed and remote in self._known
         state = LinkState(
             side=side,
             dialed=connection.dialed,
-            gate=self._gate(doorway),
+            gate=self._gates.door(self._doorways.of(connection, side)),
             own=Hello(name=self.name, meta=self._meta, v=PROTOCOL, back=back),
-            now=self._clock.now(),
-            member=any(member.id == connection.remote for member in self.roster),
+            now=self._clock.now() if since is None else since,
+            member=self._present.get(remote) is not None,
         )
         self._keys += 1
         link = Link(
@@ -122,10 +149,16 @@ class Links:
     def incoming(self, connection: Connection) -> None:
         """Somebody dialed this device. The creator dials nobody, so nobody else may come under its id."""
         remote = connection.remote
-        if connection.label == STRIPE or remote in (self.id, self.creator) or not self.book.has_room(remote):
+        if connection.label == STRIPE:
+            self.stripes.take(connection)
+        elif remote in (self.id, self.creator) or not self.book.make_room(remote):
             self.spawn(connection.close())
         else:
             self.add(connection, Side.CREATOR if self.is_creator else Side.PEER)
+
+    def has_room(self) -> bool:
+        """Whether one more device may come now; else it waits where it dials."""
+        return self.book.has_room(self._clock.now())
 
     def broadcast(self, data: bytes, message: Message, *, but: str | None = None) -> None:
         """Send a packed message over every admitted link to a device of the roster."""
@@ -136,7 +169,7 @@ class Links:
 
     def name_of(self, id: str) -> str:
         """What people call a device."""
-        return self._names.get(id, "a device")
+        return self._present.name_of(id)
 
     def facts(self, to: str) -> LinkFacts | None:
         """What is known of the link to a device; None: there is no admitted one."""
@@ -152,7 +185,12 @@ class Links:
             dialed=link.state.dialed,
             fallback=link.wire.fallback,
             queued=link.wire.queued,
+            stripes=sum(stripe.home is link and stripe.is_proved for stripe in self.stripes.of(to)),
         )
+
+    def seat_of(self, id: str) -> str | None:
+        """See `Mesh.seat`."""
+        return self._membership.seat_of(id) if self._membership else None
 
     def watch(self, ids: Iterable[str]) -> None:
         """See `Mesh.watch`."""
@@ -179,6 +217,7 @@ class Links:
 
     def close(self, reason: str) -> None:
         """Leave every link: the creator says that the room is over, a device that it leaves."""
+        self.stripes.close()
         for link in self.book:
             if self.is_creator:
                 link.refuse(reason, closed=True)
@@ -206,6 +245,7 @@ class Links:
                 link.ping(ts)
         for link in self.book:
             link.tick(now)
+        self.stripes.tick(now)
         self._closing = [link for link in self._closing if not link.is_over]
 
     # -- LinkOwner ---------------------------------------------------------------------------------
@@ -231,14 +271,18 @@ class Links:
         if hello.meta.phone and link.state.side is not Side.JOINER:
             self._liveness.patience(link.key, PHONE_S)
         spare = self.book.admitted_now(link)
-        if spare is not None and link.state.side is Side.PEER:
-            self._clock.call_later(SPARE_LINK_S, spare.drop)
-        elif spare is not None:
-            spare.drop()
         if self._membership is not None:
             self._enter(self._membership, link, hello)
         elif link.state.side is Side.PEER:
+            if spare is not None:
+                self._clock.call_later(SPARE_LINK_S, spare.drop)
             self._on_outcome(link.remote, None)
+        elif spare is not None:
+            spare.drop()
+
+    def released(self, link: Link) -> None:
+        """See `LinkOwner`."""
+        self.stripes.settle(link.remote)
 
     def delivered(self, link: Link, message: Message) -> None:
         """See `LinkOwner`. Where a roster or a pledge may come from, `LinkState` has checked."""
@@ -263,6 +307,7 @@ class Links:
         self._liveness.remove(link.key)
         self._closing.append(link)
         lost = self.book.remove(link)
+        self.stripes.settle(link.remote)
         if link.state.side is Side.JOINER:
             if not self.book.of(link.remote):
                 self._on_lost(end)
@@ -283,13 +328,29 @@ class Links:
 
     def _enter(self, membership: Membership, link: Link, hello: Hello) -> None:
         """Creator: ``admit`` is out; the roster goes to all, then the room has its say (section 3)."""
-        member = membership.admit(link.remote, hello)
-        if member is None:
+        passed = link.state.passed or Pass()
+        entry = membership.admit(
+            link.remote, hello, seat=passed.seat, came_back=passed.came_back, name=passed.name
+        )
+        if entry is None:
             link.refuse("The room is full.")
             return
+        for id in {link.remote, *(gone.id for gone in entry.gone)}:
+            for old in self.book.of(id):
+                if old is link or not old.is_admitted:
+                    continue
+                if passed.came_back:
+                    old.drop()
+                else:
+                    self.stripes.end(old)
+                    old.refuse(TAKEN)
         self._roster_changed(membership)
+        for gone in entry.gone:
+            same = gone.id != link.remote
+            why = "it came back over another link" if same else "another device took its id"
+            self._listener.on_gone(gone.id, gone.name, why, left=False)
         if link.ended is None:
-            self._listener.on_admitted(member)
+            self._listener.on_admitted(entry.member)
 
     def _gone(self, membership: Membership, id: str, end: End) -> None:
         member = membership.leave(id)
@@ -307,17 +368,13 @@ class Links:
             self._listener.on_gone(id, self.name_of(id), missed.why, left=missed.cause is Cause.LEFT)
 
     def _take_roster(self, members: tuple[Member, ...]) -> None:
-        # A roster that removes a device ends its link, and that is told with its name.
-        named = {link.remote: name for link in self.book if (name := self._names.get(link.remote))}
-        self.roster, self._names = members, named | {member.id: member.name for member in members}
+        self._present.take(members, [link.remote for link in self.book])
 
     def _roster_changed(self, membership: Membership) -> None:
         self._take_roster(membership.members)
         message = membership.message
-        try:
-            self.broadcast(packed(message), message)
-        except PackError as error:
-            self._listener.on_notice(f"The list of devices is too large to send: {error}.")
+        if (data := self.packed(message)) is not None:
+            self.broadcast(data, message)
         self._listener.on_roster(self.roster)
 
     def _read_roster(self, link: Link, message: Roster) -> None:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from pooled_nb.mesh.gate import Gate, GateAction, Pass, Refuse, Say, Side, Wait
+from pooled_nb.mesh.linkactions import Action, Admitted, Answered, Cause, Deliver, End, Notice, Send
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import (
     Admit,
@@ -34,14 +35,24 @@ HELLO_S, HELLO_WAIT_S = 5.0, 15.0
 """Seconds from ``open`` to the other ``hello``: a dialer dials again then; who was dialed just closes."""
 PROVING_S = 10.0
 """Seconds until both ends of a device-device link are proved and in the roster (section 4)."""
-ADMIT_S = 30.0
-"""Seconds a device waits for ``admit`` where no person is being asked."""
+ADMIT_S = 15.0
+"""Seconds a device waits for ``admit`` where no person is being asked, and then for its first roster."""
 LINGER_S = 0.3
 """Seconds that a last message gets before its link closes (section 3)."""
 HELD, HELD_PEER = 64, 256
 """Messages kept before admission: at the gate (section 3), between devices (section 4)."""
 HELD_BYTES = 1 << 20
 """What those may weigh together, packed: 64 of the largest that a link takes before admission."""
+HELD_IN, HELD_IN_BYTES = 4096, 16 << 20
+"""What a device keeps that was let in while its own person has still to say that this is the right host: to
+the creator it is one of the room already. Nothing of it may be dropped, so at the next one the link ends."""
+
+NO_PATH_NEXT = (
+    "Check that both devices are online. A strict network needs a TURN server: name one in the network box "
+    "(%pooled network), or in POOLED_TURN before you join."
+)
+GATE_NEXT = "Its notebook may be busy, or stopped: ask the host, then try again."
+FLOOD = "This device sent more than the room can take."
 
 _GATE_TYPES = (Auth, AuthProof, Lobby, Admit, MeshProof)
 
@@ -63,77 +74,6 @@ class State(enum.Enum):
     """Both hellos are here, neither end is the creator: the mesh proofs, and the roster, decide."""
     ADMITTED = "admitted"
     CLOSED = "closed"
-
-
-class Cause(enum.Enum):
-    """Why a link ended."""
-
-    LEFT = "left"
-    """The other end said ``leaving``."""
-    BYE = "bye"
-    """The creator said ``bye``."""
-    CLOSED = "closed"
-    """The creator said ``bye {closed: 1}``: the room is over."""
-    REFUSED = "refused"
-    """This end refused the other."""
-    VERSION = "version"
-    """They speak different versions."""
-    NO_HELLO = "no-hello"
-    """Open, but no ``hello``: its dialer dials again."""
-    LATE = "late"
-    """It did not open, or was not admitted in time."""
-    BROKEN = "broken"
-    """The connection failed or was closed under it."""
-    SILENT = "silent"
-    """Nothing was heard for too long."""
-    OURS = "ours"
-    """This end closed it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send this over the link."""
-
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The ping ``ts`` was answered."""
-
-    ts: object
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The room and this link may speak from now on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """A message for the room, or a ``roster`` or ``pledge`` that may come from there."""
-
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A sentence for people."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Close the link in ``linger`` seconds; nothing follows. ``why`` and ``next_step`` are for people."""
-
-    cause: Cause
-    why: str
-    next_step: str = ""
-    linger: float = 0.0
-
-
-Action = Send | Answered | Admitted | Deliver | Notice | End
 
 
 @dataclass
@@ -163,15 +103,27 @@ class LinkState:
     state: State = field(default=State.CONNECTING, init=False)
     hello: Hello | None = field(default=None, init=False)
     """The other end's, once it came."""
+    passed: Pass | None = field(default=None, init=False)
+    """What the gate decided, once it let the link pass."""
     entered: bool = field(default=False, init=False)
     """Set by the owner when the first roster is here (devices, on their link to the creator)."""
 
     def __post_init__(self) -> None:
         self._since = self.now
-        self._passed = False
         self._waiting = False
+        self._let_in = False
         self._held: list[Message] = []
         self._held_bytes = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a person is being asked, here or there."""
+        return self._waiting and self.state is State.GATE
+
+    @property
+    def in_room(self) -> bool:
+        """Whether what the other end sends may be the room's, to be taken now or once a person said yes."""
+        return self.state is State.ADMITTED or self._let_in
 
     # -- what happens to the link -------------------------------------------------------------
 
@@ -200,11 +152,13 @@ class LinkState:
             case Hello():
                 return self._greeted(message, now) if self.state is State.HELLO else []
         if isinstance(message, _GATE_TYPES):
-            return self._gate(self.gate.message(message, now), now) if self._at_gate else []
+            if not self._at_gate:
+                return []
+            self._let_in |= self.side is Side.JOINER and isinstance(message, Admit)
+            return self._gate(self.gate.message(message, now), now)
         if self.state is State.ADMITTED:
             return self._deliver(message)
-        self._hold(message, size)
-        return []
+        return self._hold(message, size)
 
     def roster(self, member: bool, now: float) -> list[Action]:
         """The other end is, or is no longer, in the roster; matters between devices only."""
@@ -215,9 +169,16 @@ class LinkState:
             return self._end(Cause.REFUSED, "it is no longer in the room", say=Leaving())
         return self._admit_peer(now)
 
-    def broken(self, why: str) -> list[Action]:
-        """The connection failed, or a channel that it needs closed."""
+    def broken(self, why: str, *, failed: bool = False) -> list[Action]:
+        """A channel that it needs closed, or (``failed``) the connection found no path or lost it."""
+        if failed and self.state is State.CONNECTING:
+            return self._end(Cause.NO_PATH, why, NO_PATH_NEXT)
         return self._end(Cause.BROKEN, why)
+
+    def flooded(self) -> list[Action]:
+        """The other end sends more than may wait here (decided by `pace`)."""
+        say = Bye(reason=FLOOD) if self.side is Side.CREATOR else Leaving()
+        return self._end(Cause.FLOOD, "it sent more than a device may", say=say)
 
     def silent(self, why: str) -> list[Action]:
         """Nothing was heard for too long (decided by `liveness`)."""
@@ -242,17 +203,13 @@ class LinkState:
             case State.CONNECTING:
                 if waited >= (OPEN_TRYING_S if trying else OPEN_S):
                     return self._end(
-                        Cause.LATE,
-                        f"no network path opened within {waited:.0f} s",
-                        "Check that both devices are online; a strict network needs a TURN server.",
+                        Cause.NO_PATH, f"no network path opened within {waited:.0f} s", NO_PATH_NEXT
                     )
             case State.HELLO if waited >= (HELLO_S if self.dialed else HELLO_WAIT_S):
                 return self._end(Cause.NO_HELLO, "it opened a link and said nothing", "Try again.")
             case State.GATE if not self._waiting:
                 if self.side is Side.JOINER and waited >= ADMIT_S:
-                    return self._end(
-                        Cause.LATE, "the room did not let this device in", "Ask its host, then try again."
-                    )
+                    return self._end(Cause.LATE, f"its gate did not answer in {waited:.0f} s", GATE_NEXT)
                 return self._gate(self.gate.tick(now), now)
             case State.GATE:
                 return self._gate(self.gate.tick(now), now)
@@ -271,7 +228,7 @@ class LinkState:
 
     @property
     def _at_gate(self) -> bool:
-        return self.state in (State.GATE, State.PROVING) and not self._passed
+        return self.state in (State.GATE, State.PROVING) and self.passed is None
 
     def _enter(self, state: State, now: float) -> None:
         self.state = state
@@ -296,12 +253,12 @@ class LinkState:
                     actions.append(Send(message))
                 case Wait(text):
                     self._waiting = True
-                    actions.append(Notice(text))
-                case Refuse(reason):
+                    actions += [Notice(text)] if text else []
+                case Refuse(reason, next_step):
                     say = Bye(reason=reason) if self.side is Side.CREATOR else Leaving()
-                    actions += self._end(Cause.REFUSED, reason, say=say)
+                    actions += self._end(Cause.REFUSED, reason, next_step, say=say)
                 case Pass(admit):
-                    self._passed = True
+                    self.passed = step
                     if self.side is Side.PEER:
                         actions += self._admit_peer(now)
                     else:
@@ -311,7 +268,7 @@ class LinkState:
 
     def _admit_peer(self, now: float) -> list[Action]:
         # Section 4: proofs alone do not do, the other end must also be in the roster.
-        if self.state is State.PROVING and self._passed and self.member:
+        if self.state is State.PROVING and self.passed is not None and self.member:
             return self._admit(now)
         return []
 
@@ -323,12 +280,17 @@ class LinkState:
             actions += self._deliver(message)
         return actions
 
-    def _hold(self, message: Message, size: int) -> None:
-        # Later ones are dropped, not the oldest (section 3).
-        limit = HELD_PEER if self.side is Side.PEER else HELD
-        if len(self._held) < limit and self._held_bytes + size <= HELD_BYTES:
+    def _hold(self, message: Message, size: int) -> list[Action]:
+        limit, limit_bytes = HELD_PEER if self.side is Side.PEER else HELD, HELD_BYTES
+        if self._let_in:
+            limit, limit_bytes = HELD_IN, HELD_IN_BYTES
+        if len(self._held) < limit and self._held_bytes + size <= limit_bytes:
             self._held.append(message)
             self._held_bytes += size
+        elif self._let_in:
+            why = "the room went on for too long while this device's person was being asked"
+            return self._end(Cause.LATE, why, "Join again, and compare the six digits then.", say=Leaving())
+        return []  # later ones are dropped, not the oldest (section 3)
 
     def _deliver(self, message: Message) -> list[Action]:
         # Where a message may come from: roster only from the creator, pledge only to it.
@@ -352,6 +314,7 @@ class LinkState:
             return []
         was, self.state = self.state, State.CLOSED
         self._held.clear()
+        self.gate.closed()
         end = End(cause, why, next_step)
         if say is None or was is State.CONNECTING:
             return [end]

@@ -111,6 +111,20 @@ class LinkWire:
         if wire.is_open:
             self._opened(key)
 
+    def expect(self, key: str) -> None:
+        """A connection will be added soon, and the other end may use it already: a frame that seems to be
+        missing may come over it.
+        """
+        if not self._closed and key not in self._pairs:
+            self._receiver.expected(key)
+
+    def drop(self, key: str) -> None:
+        """A connection is gone, added or only expected."""
+        if key in self._pairs:
+            self._gone(key)
+        elif not self._closed and self._held is None:
+            self._hand_over(self._receiver.closed(key, self._clock.now()))
+
     def send(self, frame: Frame) -> bool:
         """Queue a frame; False when nothing can carry it any more.
 
@@ -140,8 +154,7 @@ class LinkWire:
             return
         # Section 5: first what the wire still holds, then these, in order.
         self._wire_over = True
-        for key in list(self._pairs):
-            self._hand_over(self._receiver.closed(key, self._clock.now()))
+        self._hand_over(self._receiver.over(self._clock.now()))
         if self._chained and not self._closed:
             self._on_frame(frame)
 

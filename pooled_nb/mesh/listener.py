@@ -41,6 +41,8 @@ class LinkFacts:
         Frames go as control messages, since all wire channels are closed (PROTOCOL section 5).
     queued
         Bytes of frames that wait on this device.
+    stripes
+        Proved stripes that carry its slices, beside its own connection (section 5).
     """
 
     rtt_s: float | None
@@ -51,6 +53,7 @@ class LinkFacts:
     dialed: bool = False
     fallback: bool = False
     queued: int = 0
+    stripes: int = 0
 
 
 class MeshListener(Protocol):
@@ -70,7 +73,9 @@ class MeshListener(Protocol):
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         """A device is gone: it left the roster (creator), or its link to this device ended (device).
 
-        ``why`` is words for people; ``left``: it said so itself.
+        ``why`` is words for people; ``left``: it said so itself. At the creator a device that comes back to
+        its seat under another id is told as gone under the old one, then as admitted under the new one;
+        `Mesh.seat` says that they are the same.
         """
 
     def on_message(self, sender: str, message: Message) -> None:

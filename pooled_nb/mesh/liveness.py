@@ -114,13 +114,13 @@ class Liveness(Generic[Key]):
                 silent.append(key)
                 continue
             if now - peer.pinged >= (WATCH_S if key in self._watched else PING_S) - SLACK_S:
-                peer.pinged = now
-                self._ts = self._ts % (2**31 - 1) + 1
-                peer.asked[self._ts] = now
-                while len(peer.asked) > OUTSTANDING:
-                    del peer.asked[next(iter(peer.asked))]
-                pings.append((key, self._ts))
+                pings.append((key, self._ask(peer, now)))
         return Due(pings, silent)
+
+    def ping(self, key: Key, now: float) -> int | None:
+        """Ask this one now: the ``ts`` to send; None for a link that is not known."""
+        peer = self._peers.get(key)
+        return None if peer is None else self._ask(peer, now)
 
     def rtt(self, key: Key) -> float | None:
         """Median round trip of the last pings, seconds; None until one was answered."""
@@ -136,3 +136,11 @@ class Liveness(Generic[Key]):
         """When the newest ping that was answered had been sent (section 8, "back")."""
         peer = self._peers.get(key)
         return peer.answered if peer else None
+
+    def _ask(self, peer: _Peer, now: float) -> int:
+        peer.pinged = now
+        self._ts = self._ts % (2**31 - 1) + 1
+        peer.asked[self._ts] = now
+        while len(peer.asked) > OUTSTANDING:
+            del peer.asked[next(iter(peer.asked))]
+        return self._ts

@@ -6,33 +6,30 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from pooled_nb.errors import AlreadyInRoom, LinkFailed
+from pooled_nb.errors import AlreadyInRoom
 from pooled_nb.mesh import codes, names
-from pooled_nb.mesh.binarypack import PackError
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.dialing import Dialing
 from pooled_nb.mesh.ends import closed_sentence
 from pooled_nb.mesh.entering import Entering, left_early
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.mesh.gate import GateMaker, OpenGate, Side
+from pooled_nb.mesh.gate import Gates, Side
 from pooled_nb.mesh.jobs import Jobs
-from pooled_nb.mesh.link import packed
+from pooled_nb.mesh.linkactions import End
 from pooled_nb.mesh.linkbook import LinkBook
 from pooled_nb.mesh.links import Links
-from pooled_nb.mesh.linkstate import End
+from pooled_nb.mesh.linkstate import LinkState
 from pooled_nb.mesh.listener import Guarded, LinkFacts, MeshListener
 from pooled_nb.mesh.liveness import TICK_S
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
-from pooled_nb.mesh.network import Endpoint, Network
-from pooled_nb.mesh.outage import Outage
+from pooled_nb.mesh.network import Connection, Endpoint, Network
+from pooled_nb.mesh.registration import Registration
 
 __all__ = ["LinkFacts", "Mesh", "MeshListener"]
 
 log = logging.getLogger(__name__)
 
-STILL_CONNECTING_S = 5.0
-"""Seconds after which a join says that it is still connecting (PROTOCOL section 2)."""
 LEAVE_S = 5.0
 """Seconds after which leaving waits no longer for connections to close."""
 KEEPALIVE_MS = 10.0
@@ -50,8 +47,8 @@ class Mesh:
         What this device is called (the creator may make it unique), and what it says of itself.
     listener
         The room.
-    gate
-        What stands before admission (PROTOCOL section 4).
+    gates
+        What stands before admission (PROTOCOL section 4): a `Gatekeeper`, or a `Newcomer`.
     keepalive_ms
         Milliseconds without a slice after which a link in use sends its zero byte; 0 is off (section 5).
     """
@@ -64,24 +61,37 @@ class Mesh:
         name: str,
         meta: DeviceMeta,
         listener: MeshListener,
-        gate: GateMaker = OpenGate,
+        gates: Gates,
         keepalive_ms: float = KEEPALIVE_MS,
     ) -> None:
         self._network, self._clock = network, clock
-        self._name, self._meta, self._gate = names.clean(name), meta, gate
+        self._name, self._meta, self._gates = names.clean(name), meta, gates
         self._listener = Guarded(listener)
         self._keepalive_ms = keepalive_ms
         self._jobs = Jobs(clock)
-        self._dialing = Dialing(dial=self._dial_peer, book=self._book, jobs=self._jobs)
-        self._entering = Entering(take=self._take, drop=self._drop_endpoint, dial=self._dial_creator)
-        self._outage = Outage()
-        self._room = self._server = self._token = ""
+        self._dialing = Dialing(
+            links=lambda: None if self._closed else self._links,
+            dial=self._dial,
+            jobs=self._jobs,
+            now=clock.now,
+        )
+        self._registration = Registration(clock, self._listener)
+        self._entering = Entering(
+            clock=clock,
+            take=self._take,
+            drop=self._registration.drop,
+            dial=self._dial_creator,
+            link=self._to_creator,
+            notice=self._listener.on_notice,
+        )
+        self._room = ""
         self._chain: tuple[str, ...] = ()
-        self._endpoint: Endpoint | None = None
         self._links: Links | None = None
         self._inside = self._busy = self._closed = False
         self._ticker: Timer | None = None
         self._left: asyncio.Task[None] | None = None
+        self.end: End | None = None
+        """How this device's place in the room ended; None while it has one, and after `leave`."""
 
     # -- who is here -------------------------------------------------------------------------------
 
@@ -113,12 +123,17 @@ class Mesh:
     @property
     def server(self) -> str:
         """The signaling server that answered, as people see it."""
-        return self._server
+        return self._registration.server
+
+    @property
+    def signaling_up(self) -> bool:
+        """Whether the signaling server is reachable now: who wants to join finds the room."""
+        return self._registration.is_up
 
     @property
     def token(self) -> str:
         """What lets this device take its id over there later: kept with the room, shown to nobody."""
-        return self._token
+        return self._registration.token
 
     # -- entering and leaving ----------------------------------------------------------------------
 
@@ -158,17 +173,12 @@ class Mesh:
             No server answers.
         """
         self._begin()
-        still = self._clock.call_later(
-            STILL_CONNECTING_S, lambda: self._listener.on_notice("Still connecting to the room …")
-        )
         try:
             self._room = codes.room_id(code)
             await self._entering.find(self._network, list(servers))
         except BaseException:
             await self._give_up()
             raise
-        finally:
-            still.cancel()
 
     async def leave(self) -> None:
         """Leave on purpose: say so, give it 300 ms, close everything. Never raises; once is enough.
@@ -182,14 +192,14 @@ class Mesh:
 
     def send(self, to: str, message: Message) -> bool:
         """Send to one device; False: there is no admitted link to it, or the message is too large for one."""
-        link = self._book().used(to)
-        if link is None or (data := self._packed(message)) is None:
+        links, link = self._links, self._book().used(to)
+        if links is None or link is None or (data := links.packed(message)) is None:
             return False
         return link.send(message, data)
 
     def broadcast(self, message: Message, *, but: str | None = None) -> None:
         """Send over every admitted link to a device of the roster."""
-        if self._links is not None and (data := self._packed(message)) is not None:
+        if self._links is not None and (data := self._links.packed(message)) is not None:
             self._links.broadcast(data, message, but=but)
 
     def send_frame(self, to: str, frame: Frame) -> bool:
@@ -211,15 +221,17 @@ class Mesh:
         LinkFailed
             There is no path, or it is not in the room.
         """
-        if self._book().used(to) is not None:
-            return
-        name = self._links.name_of(to) if self._links else to
-        # Devices dial the creator, never the reverse.
-        if self._closed or self.is_creator or to == self.creator:
-            raise LinkFailed(f"There is no link to {name} now.", "Wait until it is back.")
-        if to == self.id or all(member.id != to for member in self.roster):
-            raise LinkFailed(f"{name} is not in the room.", "Wait until it has joined.")
-        await self._dialing.connect(to, name)
+        await self._dialing.connect(to)
+
+    async def stripe(self, to: str) -> None:
+        """Open one more connection to a device, for slices alone; return once both ends proved themselves.
+
+        Raises
+        ------
+        LinkFailed
+            There is no admitted link, it has as many stripes as may be, or the stripe did not come to be.
+        """
+        await self._dialing.stripe(to)
 
     # -- what is known and set ---------------------------------------------------------------------
 
@@ -253,10 +265,22 @@ class Mesh:
             self._links.set_meta(meta)
 
     def kick(self, id: str, reason: str) -> None:
-        """Throw a device out, in words; the creator alone can."""
+        """Throw a device out, in words; the creator alone can.
+
+        All its links end, those that wait at the gate too, and its place in the roster goes at once.
+        """
         if self.is_creator:
             for link in self._book().of(id):
                 link.refuse(reason)
+
+    def seat(self, id: str) -> str:
+        """The creator's name for a device's seat: the id of its pass (section 3). Empty: it has none."""
+        return (self._links.seat_of(id) if self._links else None) or ""
+
+    def decided(self) -> None:
+        """A person decided something at the gate: links that waited for it act now."""
+        for link in self._book():
+            link.tick(self._clock.now())
 
     # -- inside: entering --------------------------------------------------------------------------
 
@@ -271,7 +295,6 @@ class Mesh:
             raise left_early()
         if self._links is not None:  # of an id at a server that did not know the room
             self._links.close("")
-        self._endpoint, self._server, self._token = endpoint, endpoint.server, endpoint.token
         self._links = links = Links(
             id=endpoint.id,
             creator=self._room,
@@ -279,7 +302,7 @@ class Mesh:
             meta=self._meta,
             clock=self._clock,
             jobs=self._jobs,
-            gate=self._gate,
+            gates=self._gates,
             listener=self._listener,
             on_entered=self._entered,
             on_lost=self._lost,
@@ -287,8 +310,7 @@ class Mesh:
             keepalive_ms=self._keepalive_ms,
         )
         links.chain(self._chain)
-        endpoint.on_connection = links.incoming
-        endpoint.on_outage = self._on_outage
+        self._registration.take(endpoint, links.incoming, links.has_room)
         if self._ticker is None:
             self._ticker = self._clock.call_later(TICK_S, self._tick)
         return links
@@ -300,24 +322,26 @@ class Mesh:
     def _lost(self, end: End) -> None:
         """The link to the creator ended."""
         if not self._entering.ended(end) and self._inside and not self._closed:
+            self.end = end
             self._close()
             self._listener.on_closed(closed_sentence(end))
             self._listener.mute()
 
     async def _dial_creator(self) -> None:
-        await self._dial(self._room, Side.JOINER)
+        began = self._clock.now()
+        links, connection = await self._dial(self._room)
+        links.add(connection, Side.JOINER, since=began)
 
-    async def _dial_peer(self, to: str) -> None:
-        await self._dial(to, Side.PEER)
-
-    async def _dial(self, to: str, side: Side) -> None:
-        if self._endpoint is None or self._closed:
-            raise left_early()
-        connection = await self._endpoint.dial(to)
-        if self._links is None or self._closed:
+    async def _dial(self, to: str, label: str = "") -> tuple[Links, Connection]:
+        connection = await self._registration.dial(to, label=label)
+        if self._links is None or self._closed:  # left while it dialed
             await connection.close()
             raise left_early()
-        self._links.add(connection, side)
+        return self._links, connection
+
+    def _to_creator(self) -> LinkState | None:
+        links = self._book().of(self._room)
+        return links[-1].state if links else None
 
     # -- inside: leaving ---------------------------------------------------------------------------
 
@@ -327,16 +351,10 @@ class Mesh:
             return  # leaving cleans up
         if self._links is not None:
             self._links.close("")
-        await self._drop_endpoint()
+        await self._registration.drop()
         self._stop_ticking()
         await self._settle()
         self._links, self._inside, self._busy = None, False, False
-
-    async def _drop_endpoint(self) -> None:
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None:
-            endpoint.on_connection = endpoint.on_outage = None
-            await endpoint.close()
 
     def _close(self) -> asyncio.Task[None]:
         """Leave, once."""
@@ -353,7 +371,7 @@ class Mesh:
             if self._links is not None:
                 self._links.close("The room is over.")
             # Signaling goes at once: who dials now is told that nobody is here.
-            await self._drop_endpoint()
+            await self._registration.drop()
             await self._settle()
         except Exception:
             log.exception("leaving was not clean")
@@ -372,29 +390,9 @@ class Mesh:
     def _book(self) -> LinkBook:
         return self._links.book if self._links else LinkBook("")
 
-    def _packed(self, message: Message) -> bytes | None:
-        try:
-            return packed(message)
-        except PackError as error:
-            log.warning("a message %s was not sent: %s", message.t, error)
-            said = f"Something was too large to send to the other devices: {error}."
-            self._listener.notice_once(said, self._clock.now())
-            return None
-
     def _tick(self) -> None:
         now = self._clock.now()
         self._ticker = self._clock.call_later(TICK_S, self._tick)
         if self._links is not None:
             self._links.tick(now)
-        self._tell_outage(self._outage.tick(now))
-
-    def _on_outage(self, down: bool) -> None:
-        self._tell_outage(self._outage.changed(down, self._clock.now()))
-
-    def _tell_outage(self, down: bool | None) -> None:
-        if down is not None:
-            self._listener.on_notice(
-                "The signaling server does not answer. The room goes on; devices can join when it is back."
-                if down
-                else "The signaling server is back."
-            )
+        self._registration.tick(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Container
 
@@ -17,6 +18,7 @@ _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _GONE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _CLINGING = frozenset({"Mn", "Me"})
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
+_SIX_DIGITS = re.compile(r"(?:0[\W_]*){6,}")
 
 
 def clean(text: str) -> str:
@@ -41,6 +43,17 @@ def unique(name: str, taken: Container[str]) -> str:
         suffix = f" {n}"
         candidate = _cut(base, MAX_NAME - len(suffix)) + suffix
     return candidate
+
+
+def without_digits(text: str) -> str:
+    """``#`` for each digit of six or more in a row, whatever parts them: ``leo 482 019``, ``leo ### ###``.
+
+    Beside the six digits that two people compare stands what a stranger says of itself: it may know those of
+    the other screen by then, and they must not be read there (PROTOCOL section 4).
+    """
+    alike = "".join("0" if c.isnumeric() else c for c in text)
+    hidden = {i for run in _SIX_DIGITS.finditer(alike) for i in range(*run.span()) if alike[i] == "0"}
+    return "".join("#" if i in hidden else c for i, c in enumerate(text))
 
 
 def _shown(c: str) -> bool:

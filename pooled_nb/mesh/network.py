@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
+from pooled_nb.errors import SignalingDown
+
 Path = Literal["direct", "relayed", "unknown"]
 
 
@@ -78,16 +80,34 @@ class Connection(Protocol):
         """Close the connection and its channels. Never raises."""
 
 
+class NoServer(SignalingDown):
+    """No signaling server of the list answered.
+
+    Attributes
+    ----------
+    tries
+        Each server and why, for people: ``10.0.0.4:9000 (network: connection refused)``.
+    """
+
+    def __init__(self, tries: Sequence[str], next_step: str) -> None:
+        super().__init__(f"No signaling server answers: {', '.join(tries)}.", next_step)
+        self.tries = tuple(tries)
+
+
 class Endpoint(Protocol):
     """This device at the signaling server: one registered id, dials and is dialed."""
 
     id: str
     server: str
     """The spec of the server that answered, as typed (PROTOCOL section 2); shown to people."""
+    passed: tuple[str, ...]
+    """Servers before it in the list that did not answer; see `NoServer.tries`."""
     token: str
     """What lets this device register the same id again later. A secret."""
     on_connection: Callable[[Connection], None] | None
     """Called for each incoming connection as soon as its OFFER is taken, before channels open."""
+    has_room: Callable[[], bool]
+    """Asked before an incoming connection is made: while it says False, who dials waits in line for 15 s."""
     on_outage: Callable[[bool], None] | None
     """Called with True when signaling is lost, with False when it is back."""
 
@@ -125,7 +145,7 @@ class Network(Protocol):
 
         Raises
         ------
-        SignalingDown
+        NoServer
             None of them answers; says which were tried and how each failed.
         RoomError
             The server answered no (the id is taken or not allowed).

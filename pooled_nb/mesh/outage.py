@@ -14,6 +14,11 @@ class Outage:
         self._told_down = False
         self._told_at = float("-inf")
 
+    @property
+    def down(self) -> bool:
+        """Whether it is down now, told or not."""
+        return self._down
+
     def changed(self, down: bool, now: float) -> bool | None:
         """Signaling went down or came back. Says what to tell (`tick`)."""
         self._down = down

@@ -1,6 +1,7 @@
 """The arithmetic of proofs: hashes, MACs, transcripts, digits (PROTOCOL section 4).
 
-Pure functions over text. Which of them is asked for, and what a wrong one means, is the gate's to decide.
+Pure functions over text, microseconds each. Which of them is asked for, and what a wrong one means, is the
+gate's to decide.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ RandomBytes = Callable[[int], bytes]
 
 def digest(text: str) -> str:
     """``H(x)``: SHA-256 of the UTF-8 text, 64 lower-case hex digits."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_utf8(text)).hexdigest()
 
 
 def mac(key: str, text: str) -> str:
     """``MAC(k, x)``: HMAC-SHA256 keyed with the UTF-8 bytes of ``key``, in the same form."""
-    return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(_utf8(key), _utf8(text), hashlib.sha256).hexdigest()
 
 
 def same(a: str | None, b: str | None) -> bool:
-    """Whether both are there and equal, in constant time."""
-    return a is not None and b is not None and hmac.compare_digest(a.encode(), b.encode())
+    """Whether both are there and equal, in time that depends on their lengths alone."""
+    return a is not None and b is not None and hmac.compare_digest(_utf8(a), _utf8(b))
 
 
 def new_nonce(random_bytes: RandomBytes = secrets.token_bytes) -> str:
@@ -90,6 +91,11 @@ def digits(binding: str, jn: str, hn: str) -> str:
     """Six digits that two people compare: ``482 019``."""
     number = int(digest(f"pooled-sas-v1\n{binding}\n{jn}\n{hn}")[:8], 16) % 1_000_000
     return f"{number // 1000:03d} {number % 1000:03d}"
+
+
+def _utf8(text: str) -> bytes:
+    # Ids come from signaling: half a surrogate pair in one must not raise, it only proves nothing.
+    return text.encode(errors="surrogatepass")
 
 
 def _base64url(raw: bytes) -> str:

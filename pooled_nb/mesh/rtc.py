@@ -12,7 +12,7 @@ from aiortc import RTCDataChannel, RTCPeerConnection, RTCSessionDescription
 from aiortc.sdp import candidate_from_sdp
 
 from pooled_nb.errors import LinkFailed
-from pooled_nb.mesh import descriptions, fingerprints
+from pooled_nb.mesh import descriptions, fingerprints, paths
 from pooled_nb.mesh.channel import RtcChannel
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.deadline import Deadline
@@ -67,6 +67,7 @@ class RtcConnection:
         self._other: str | None = None
         self._candidates: list[shapes.IceCandidate] | None = []
         self._candidates_seen = 0
+        self._names = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._steps: set[asyncio.Task[Any]] = set()
         self._teardown: asyncio.Task[None] | None = None
@@ -88,7 +89,7 @@ class RtcConnection:
             self._control.adopt(self._pc.createDataChannel(label, ordered=True))
         else:
             self._pc.on("datachannel", self._incoming)
-        ice.apply(self._pc)
+        self._gathering = ice.apply(self._pc)
         self._pc.on("connectionstatechange", self._changed)
         self._deadlines = [
             Deadline(clock, CONNECT_S, lambda: self._judge(last=False)),
@@ -103,16 +104,24 @@ class RtcConnection:
     @property
     def path(self) -> Path:
         """See `network.Connection`. Keeps its last value when the connection ends."""
-        pair = self._ice._nominated.get(1) if self._pc.sctp is not None else None
+        pair = self._gathering.ice._nominated.get(1)
         if pair is not None:
-            ends = (pair.local_candidate.type, pair.remote_candidate.type)
-            self._path = "relayed" if "relay" in ends else "direct"
+            told = self._gathering.ice.remote_candidates
+            self._path = paths.path_of(pair.local_candidate, pair.remote_candidate, told)
         return self._path
 
     @property
     def is_checking(self) -> bool:
         """Whether paths are still being tried."""
         return bool(self._pc.iceConnectionState == "checking")
+
+    @property
+    def obstacle(self) -> str:
+        """Why there is no path so far, in words: the rest of a sentence."""
+        if self._other is None:
+            return "the other device has not answered"
+        told = len(self._gathering.ice.remote_candidates)
+        return paths.obstacle(told=told, names=self._names, trouble=self._gathering.trouble)
 
     def fingerprints(self) -> tuple[str, str] | None:
         """See `network.Connection`."""
@@ -164,25 +173,18 @@ class RtcConnection:
 
     # from here on: what happens inside
 
-    @property
-    def _ice(self) -> Any:
-        assert self._pc.sctp is not None  # made by the first channel
-        return self._pc.sctp.transport.transport._connection
-
     async def _describe(self, create: Callable[[], Coroutine[Any, Any, RTCSessionDescription]]) -> str:
         async def gather() -> str:
             await self._pc.setLocalDescription(await create())
-            return descriptions.outgoing(self._pc.localDescription.sdp)
+            sdp = self._pc.localDescription.sdp
+            return descriptions.outgoing(sdp, relay_only=self._gathering.relay_only)
 
         try:
             sdp = await self._whole(gather())
         except Exception as error:
             raise self._broken("could not describe itself", error) from error
         if not descriptions.has_candidates(sdp):
-            raise LinkFailed(
-                "This device found no network address to offer.",
-                "Check its network, or name a TURN server in the network box.",
-            )
+            raise self._no_way()
         self._own = fingerprints.one(sdp)
         return sdp
 
@@ -213,6 +215,10 @@ class RtcConnection:
 
     async def _add(self, line: str) -> None:
         """Add one candidate. A ``….local`` name is asked for by mDNS, for a second at most, else dropped."""
+        if descriptions.is_name(line):
+            self._names += 1
+            if self._gathering.relay_only:
+                return  # no relay reaches it, and to ask for it is to speak to this device's own network
         try:
             candidate = candidate_from_sdp(line.removeprefix("candidate:"))
             # There is one section only, whatever a sender calls it.
@@ -236,9 +242,7 @@ class RtcConnection:
             self._disarm()
             self._enter("connected")
         elif state == "failed":
-            self._fail(
-                "no path to the other device works" if self._state == "connecting" else "the path broke"
-            )
+            self._fail(self.obstacle if self._state == "connecting" else "the path broke")
         elif state == "closed":
             # The other end closed it.
             self._release("closed")
@@ -248,7 +252,7 @@ class RtcConnection:
             last or self._pc.iceConnectionState not in ("checking", "completed")
         ):
             seconds = CHECKING_S if last else CONNECT_S
-            self._fail(f"no path to the other device was found in {seconds:.0f} s")
+            self._fail(f"no path was found in {seconds:.0f} s: {self.obstacle}")
 
     def _fail(self, why: str) -> None:
         if self._state in ("failed", "closed"):
@@ -289,7 +293,7 @@ class RtcConnection:
                 # aioice looks every 20 ms whether it is done, and when closed just after its last check
                 # succeeded it still starts to ask for consent, for ever. A second close ends that.
                 await asyncio.sleep(0.03)
-                await self._ice.close()
+                await self._gathering.ice.close()
         except Exception as error:
             log.debug("closing the connection to %s: %s", self.remote, error)
         if self.on_released is not None:
@@ -307,6 +311,19 @@ class RtcConnection:
         task = asyncio.get_running_loop().create_task(job)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _no_way(self) -> LinkFailed:
+        trouble = self._gathering.trouble
+        if self._gathering.relay_only:
+            return LinkFailed(
+                f"This device may be reached by a relay alone, and has none: {trouble}.",
+                "Name a TURN server that works in the network box, or in POOLED_TURN before you join; or "
+                "switch relay only off.",
+            )
+        return LinkFailed(
+            "This device found no network address to offer" + (f", and {trouble}." if trouble else "."),
+            "Check its network, or name a TURN server in the network box, or in POOLED_TURN before you join.",
+        )
 
     def _broken(self, what: str, error: Exception) -> LinkFailed:
         if isinstance(error, _Closed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from pooled_nb.errors import RoomError, SignalingDown
 from pooled_nb.mesh import specs
@@ -10,6 +10,10 @@ from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.endpoint import RtcEndpoint
 from pooled_nb.mesh.ice import IcePolicy
 from pooled_nb.mesh.peerjs import shapes
+from pooled_nb.mesh.peerjs.session import IdRefused
+
+DRAWS = 3
+"""Ids that a device which needs no certain one draws, when a server says that they are taken."""
 
 
 class RtcNetwork:
@@ -21,13 +25,20 @@ class RtcNetwork:
         The mesh loop's clock.
     ice
         How every connection of its endpoints looks for a path; or what says so of the server that answered,
-        called with its base URL (``ws://127.0.0.1:9000/``). A list may name near and far servers, and only
-        the one that answered tells where the others of the room are.
+        called with its base URL (``ws://127.0.0.1:9000/``) for each new connection. A list may name near and
+        far servers, and only the one that answered tells where the others of the room are.
+    ready
+        Called with the same URL once a server answered, and waited for: what ``ice`` has to ask for first.
     """
 
-    def __init__(self, clock: Clock, ice: IcePolicy | Callable[[str], IcePolicy]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        ice: IcePolicy | Callable[[str], IcePolicy],
+        ready: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self._clock = clock
-        self._ice = ice
+        self._ice, self._ready = ice, ready
 
     async def register(
         self, id: str | None, servers: Sequence[str], *, token: str | None = None
@@ -42,15 +53,29 @@ class RtcNetwork:
                 "There is no signaling server to ask.",
                 "Start the room on this machine, or name a server (--signal, signal=).",
             )
-        id = id or shapes.random_id()
+        if id is not None:
+            return await self._register(id, parsed, token)
+        taken: IdRefused | None = None
+        for _ in range(DRAWS):
+            # A drawn id is taken by chance once in the life of the universe, or by the word of a bad server.
+            try:
+                return await self._register(shapes.random_id(), parsed, token)
+            except IdRefused as error:
+                taken = error
+        assert taken is not None
+        raise RoomError(taken.what, "Name another signaling server (--signal, signal=).")
+
+    async def _register(self, id: str, parsed: list[specs.Server], token: str | None) -> RtcEndpoint:
         resumes = token is not None
         token = token or shapes.random_token()
+        ready = self._ready
         endpoint = RtcEndpoint(
             id=id,
             token=token,
             resumes=resumes,
             clock=self._clock,
             ice=lambda index: self._policy(parsed[index].base),
+            ready=None if ready is None else lambda index: ready(parsed[index].base),
             urls=[server.socket_url(id, token) for server in parsed],
             shown=[server.shown for server in parsed],
         )

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
-import stat
 import sys
 import time
 import warnings
@@ -20,6 +18,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, field
 from platformdirs import user_runtime_path
+
+from pooled_nb.mesh import ownfiles
 
 VERSION = 1
 MAX_BYTES = 16 * 1024
@@ -78,22 +78,11 @@ def write(room: RoomFile) -> Path:
         on this machine then need the server's address.
     """
     where = folder()
-    for missing in reversed([where, *where.parents]):
-        missing.mkdir(mode=0o700, exist_ok=True)
-    if not _is_own(where):
-        raise PermissionError(f"{where} is not a folder of this user alone")
+    ownfiles.make_folder(where)
     path = _path(where, room.code)
     if path is None:
         raise ValueError(f"{room.code!r} is not a room code")
-    draft = where / f".{room.code}.{secrets.token_hex(4)}"
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(room))
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    ownfiles.write(path, msgspec.json.encode(room))
     return path
 
 
@@ -146,13 +135,10 @@ def _read(path: Path) -> RoomFile | None:
 
 
 def _parse(path: Path) -> RoomFile | None:
+    text = ownfiles.read(path, MAX_BYTES)
     try:
-        if path.is_symlink() or not path.is_file():
-            return None
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        room = msgspec.json.decode(text, type=RoomFile) if len(text) <= MAX_BYTES else None
-    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        room = None if text is None else msgspec.json.decode(text, type=RoomFile)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return room if room is not None and room.v == VERSION else None
 
@@ -163,20 +149,7 @@ def _own_folder() -> Path | None:
     except OSError:
         # platformdirs found a folder of somebody else at its place.
         return None
-    return where if _is_own(where) else None
-
-
-def _is_own(where: Path) -> bool:
-    """Whether the folder exists and nobody but this user may write to it: /tmp is everybody's."""
-    try:
-        facts = where.lstat()
-    except OSError:
-        return False
-    if not stat.S_ISDIR(facts.st_mode):
-        return False
-    if sys.platform == "win32":
-        return True
-    return facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+    return where if ownfiles.is_own(where) else None
 
 
 def _is_alive(pid: int) -> bool:

@@ -106,7 +106,7 @@ def parse(spec: str) -> Server:
         secure = _SECURE[scheme.lower()]
         return Server("url", host, port or (443 if secure else 80), secure, path, text)
     # Without a scheme: what has a certificate is in the open, what has none is near.
-    secure = port == 443 or not _is_near(host)
+    secure = port == 443 or not is_near(host)
     return Server("url", host, port or (443 if secure else DEFAULT_PORT), secure, path, text)
 
 
@@ -124,7 +124,7 @@ def _host(parts: SplitResult, text: str) -> str:
     return host
 
 
-def _is_near(host: str) -> bool:
+def is_near(host: str) -> bool:
     """Loopback, private and link-local addresses, and names that only a local network knows."""
     try:
         address = ipaddress.ip_address(host)

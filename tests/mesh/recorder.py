@@ -7,9 +7,12 @@ from typing import Any
 
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.gate import Doorway, Gate, Side
+from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from pooled_nb.mesh.newcomer import Credentials, Newcomer
 from tests.sim.network import SimNetwork
 
 CODE = "4TKG9P"
@@ -21,6 +24,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.mesh: Mesh
+        self.gates: BothGates
         self.rosters: list[list[str]] = []
         self.admitted: list[str] = []
         self.gone: list[tuple[str, str, bool]] = []
@@ -61,11 +65,42 @@ class Recorder:
         return [m.name for m in self.mesh.roster]
 
 
-def device(net: SimNetwork, name: str, meta: DeviceMeta | None = None, **more: Any) -> Recorder:
-    """A device that is in no room yet."""
+class BothGates:
+    """The real gates, for a device that a test lets create a room or join one."""
+
+    def __init__(self, settings: GateSettings, credentials: Credentials) -> None:
+        self.keeper = Gatekeeper(settings)
+        self.newcomer = Newcomer(credentials)
+        self.creates = False
+
+    @property
+    def mesh_key(self) -> str | None:
+        return self.keeper.mesh_key if self.creates else self.newcomer.mesh_key
+
+    def door(self, doorway: Doorway) -> Gate:
+        self.creates = doorway.side is Side.CREATOR
+        return (self.keeper if self.creates else self.newcomer).door(doorway)
+
+
+def device(
+    net: SimNetwork,
+    name: str,
+    meta: DeviceMeta | None = None,
+    *,
+    ask: bool = False,
+    credentials: Credentials | None = None,
+    **more: Any,
+) -> Recorder:
+    """A device that is in no room yet; a room that it creates asks nobody, unless ``ask``."""
     recorder = Recorder()
+    recorder.gates = BothGates(GateSettings(ask=ask), credentials or Credentials())
     recorder.mesh = Mesh(
-        network=net, clock=LoopClock(), name=name, meta=meta or DeviceMeta(), listener=recorder, **more
+        network=net,
+        clock=LoopClock(),
+        name=name,
+        meta=meta or DeviceMeta(),
+        listener=recorder,
+        **{"gates": recorder.gates, **more},
     )
     return recorder
 

@@ -11,7 +11,7 @@ import pytest
 
 from pooled_nb.mesh import addresses
 from pooled_nb.mesh.addresses import own_addresses
-from pooled_nb.room import opening
+from pooled_nb.room import meeting
 
 INTERFACES = {
     "lo": ["127.0.0.1"],
@@ -58,7 +58,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_default_way_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL section 2: a room on the local network is told under the address that others reach."""
     assert own_addresses() == ["192.168.1.5", "172.17.0.1"]
-    assert opening._lan_address() == "192.168.1.5"
+    assert meeting.lan_address() == "192.168.1.5"
     monkeypatch.setattr(Probe, "way", None)
     assert own_addresses() == ["172.17.0.1", "192.168.1.5"]
 
@@ -67,4 +67,4 @@ def test_a_machine_without_a_network_has_itself(monkeypatch: pytest.MonkeyPatch)
     """DESIGN section 1: a room on one machine works without any network."""
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"lo": entries(["127.0.0.1"])})
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"lo": SimpleNamespace(isup=True)})
-    assert opening._lan_address() == "127.0.0.1"
+    assert meeting.lan_address() == "127.0.0.1"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pooled_nb.mesh import binarypack
-from pooled_nb.mesh.binarypack import MAX_ITEMS, PackError, pack, unpack
+from pooled_nb.mesh.binarypack import MAX_ITEMS, MAX_NESTS, PackError, pack, unpack
 
 scalars = (
     st.none()
@@ -188,4 +188,17 @@ def test_nobody_sends_what_nobody_reads() -> None:
     with pytest.raises(PackError, match="values"):
         pack([*fits, 0])
     with pytest.raises(PackError, match="values"):
-        pack([[{"a": 1}]] * MAX_ITEMS)
+        pack([[0] * 9] * (MAX_ITEMS // 10 + 1))
+    with pytest.raises(PackError, match="lists and maps"):
+        pack([[{"a": 1}]] * (MAX_NESTS // 2))
+
+
+@pytest.mark.parametrize("nest", [b"\x90", b"\x80"], ids=["lists", "maps"])
+def test_lists_and_maps_are_fewer(nest: bytes) -> None:
+    """PROTOCOL section 2: of the values of a message at most a quarter are lists and maps: many of them stop
+    the whole process, not only its loop.
+    """
+    fits = MAX_NESTS - 1
+    assert len(unpack(b"\xdc" + struct.pack(">H", fits) + nest * fits)) == fits
+    with pytest.raises(PackError, match="lists and maps"):
+        unpack(b"\xdc" + struct.pack(">H", fits + 1) + nest * (fits + 1))

@@ -170,3 +170,24 @@ def test_how_large_a_message_is_before_admission() -> None:
     assert assembler.feed(few, admitted=False) is not None
     assert assembler.feed(many, admitted=False) is None
     assert assembler.feed(many) is not None
+
+
+def test_what_was_read_is_counted() -> None:
+    """PROTOCOL section 3, before admission: a message costs what was read of it (`pace`), also where it turns
+    out to be nothing, and one that came in chunks costs these and itself.
+    """
+    assembler = Assembler()
+    assert assembler.values == 0
+    assert assembler.feed(pack([1] * 99)) is not None
+    assert assembler.values == 100
+    assert assembler.feed(pack([1] * 98 + ["x"])[:-1]) is None
+    assert assembler.values == 100
+    assert assembler.feed(b"") is None
+    assert assembler.values == 1
+    first, last = Chunker().split(pack(["y" * 10] * 2_000))
+    assert assembler.feed(first) is None
+    assert assembler.values == 9  # the map, four keys, four fields
+    assert assembler.feed(last) is not None
+    assert assembler.values == 9 + 2_001
+    assert assembler.feed(b"\0" * (CHUNK + 300)) is None
+    assert assembler.values == 0

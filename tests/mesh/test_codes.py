@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pooled_nb.errors import BadCode
-from pooled_nb.mesh import codes
+from pooled_nb.mesh import codes, specs
 from pooled_nb.mesh.codes import ALPHABET, Invite, draw, parse, room_id, shown
 
 KEY = "A" * 22
+KEY_LETTERS = string.ascii_letters + string.digits + "-_"
 
 
 def test_alphabet() -> None:
@@ -123,3 +124,62 @@ def test_room_id() -> None:
     """PROTOCOL section 2: "registers under ``pooled-room-<CODE>`` (upper case, no hyphen)"."""
     assert room_id(parse("4tk-g9p").code) == "pooled-room-4TKG9P"
     assert codes.LENGTH == 6
+
+
+hosts = st.sampled_from(["example.org", "192.168.1.7", "localhost", "[fd00::1]", "h"])
+places = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "ws://", "wss://", "http://", "https://"]),
+    hosts,
+    st.sampled_from(["", ":9000", ":443"]),
+    st.sampled_from(["", "/", "/peer", "/a/r/b/", "/r/ABCDEF"]),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.randoms(use_true_random=False), st.text(KEY_LETTERS, min_size=22, max_size=64), places)
+def test_what_is_made_is_read(rng: random.Random, key: str, spec: str) -> None:
+    """PROTOCOL section 2: a link holds code, server and key, the key in the fragment alone; a person may
+    paste it with white space around it.
+    """
+    code = draw(rng.randbytes)
+    for signal in (spec, "cloud"):
+        link = codes.link(code, key, signal)
+        assert parse(f" {link}\n") == Invite(code, key, signal)
+        before, _, fragment = link.partition("#")
+        assert key not in before
+        assert fragment == f"k={key}"
+        assert specs.parse(parse(link).signal or "") == specs.parse(signal)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=70).filter(lambda text: "&" not in text))
+def test_a_key_of_the_wrong_form_is_no_key(text: str) -> None:
+    """PROTOCOL section 2: "a key of the wrong form is no key"; the code still leads to the lobby."""
+    invite = parse(f"https://h/r/4TKG9P#k={text}")
+    good = 22 <= len(text) <= 64 and set(text) <= set(KEY_LETTERS)
+    assert invite == Invite("4TKG9P", text if good else None)
+
+
+@pytest.mark.parametrize(
+    ("signal", "base"),
+    [
+        ("ws://127.0.0.1:9123/", "http://127.0.0.1:9123/r/"),
+        ("wss://rooms.example.org/x", "https://rooms.example.org:443/x/r/"),
+        ("192.168.1.7", "http://192.168.1.7:9000/r/"),
+        ("cloud", "pooled://room/r/"),
+        ("nonsense in a spec", "pooled://room/r/"),
+    ],
+)
+def test_where_a_link_leads(signal: str, base: str) -> None:
+    """PROTOCOL section 2: a server that is a web server shows a page there; what only introduces, none."""
+    link = codes.link("4TKG9P", KEY, signal)
+    assert link.startswith(f"{base}4TKG9P?signal=")
+    assert parse(link) == Invite("4TKG9P", KEY, signal)
+
+
+def test_no_relay_is_in_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 2, ICE: credentials never in links, wherever this device has its relay from."""
+    monkeypatch.setenv("POOLED_TURN", "turn:mira:hunter2@relay.example:3478")
+    link = codes.link("4TKG9P", KEY, "wss://rooms.example.org/")
+    assert not [word for word in ("turn", "mira", "hunter2", "relay") if word in link]

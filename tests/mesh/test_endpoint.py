@@ -187,6 +187,31 @@ async def test_closing_while_dialing():
         silent.close()
 
 
+async def test_an_offer_that_this_device_cannot_answer(monkeypatch, caplog):
+    """Its settings cannot be read, or its aiortc is unknown: the next in line is answered all the same."""
+    caplog.set_level("INFO")
+    async with (
+        nothing_left(),
+        served() as server,
+        registered(server.url, id=ROOM) as host,
+        registered(server.url) as guest,
+    ):
+        made = host._make
+
+        def refuses_once(*args: object, **more: object) -> object:
+            monkeypatch.setattr(host, "_make", made)
+            raise BadOption("POOLED_TURN names no relay that can be read.", "Write it anew.")
+
+        monkeypatch.setattr(host, "_make", refuses_once)
+        host.on_connection = lambda connection: None
+        first = asyncio.ensure_future(guest.dial(ROOM))
+        await until(lambda: "is refused: POOLED_TURN" in caplog.text)
+        await opened(await guest.dial(ROOM))
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    assert all(record.levelname == "INFO" for record in caplog.records if "endpoint" in record.name)
+
+
 async def test_cancelling_a_dial():
     async with nothing_left(), served() as server:
         silent = await raw(server, "silent")
@@ -213,10 +238,14 @@ async def test_what_cannot_be_registered():
 
 async def test_the_server_that_answered_says_how_paths_are_found():
     """PROTOCOL section 2, ICE: of a list that names near and far servers, the one that answered decides, once
-    it has answered.
+    it has answered; for each connection anew, so that refreshed credentials count from the next one on.
     """
     near = IcePolicy.local()
     asked: list[str] = []
+    waited: list[str] = []
+
+    async def ready(base: str) -> None:
+        waited.append(base)
 
     def policy(base: str) -> IcePolicy:
         asked.append(base)
@@ -225,13 +254,13 @@ async def test_the_server_that_answered_says_how_paths_are_found():
     async with nothing_left(), served() as server:
         gone = await SignalServer.start()
         await gone.close()
-        network = RtcNetwork(LoopClock(), policy)
+        network = RtcNetwork(LoopClock(), policy, ready)
         a = await network.register("a", [gone.url, server.url, "wss://far.example.org"])
         b = await network.register("b", [f"127.0.0.1:{server.port}"])
-        assert asked == [server.url, server.url]
+        assert asked == waited == [server.url, server.url]
         one, other = await linked(a, b)
         assert one.path == other.path == "direct"
-        assert a._ice is b._ice is near
+        assert asked == [server.url] * 4
         await asyncio.gather(one.close(), other.close(), a.close(), b.close())
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -98,7 +99,8 @@ async def test_incoming_connections_are_bounded(monkeypatch):
                     await socket.say(said("OFFER", {**offer, "connectionId": f"dc_{n}"}))
             await until(lambda: len(incoming) == 5)
             await asyncio.sleep(0.2)
-            assert sorted(c.remote for c in incoming) == ["one"] * 3 + ["two"] * 2
+            # Which of the two sockets is read first is up to the loop.
+            assert sorted(Counter(c.remote for c in incoming).values()) == [2, 3]
             await incoming[0].close()
             await one.say(said("OFFER", {**offer, "connectionId": "dc_again"}))
             await until(lambda: len(incoming) == 6)

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from pooled_nb.mesh import binarypack, linkwire
 from pooled_nb.mesh.binarypack import pack
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
-from pooled_nb.mesh.gate import Doorway, OpenGate, Pass
+from pooled_nb.mesh.gate import Doorway, Pass
+from pooled_nb.mesh.linkbook import MAX_WAITING
 from pooled_nb.mesh.messages import chat, known, write
+from pooled_nb.mesh.messages.link import Admit
 from pooled_nb.mesh.wire import encode, fallback
+from tests.mesh.opengate import OpenGate, OpenGates
 from tests.mesh.rawpeer import RawPeer
 from tests.mesh.recorder import CODE, ROOM, Recorder, device, leave
 from tests.sim.clock import simulate
@@ -44,7 +47,11 @@ def id_of(peer: RawPeer) -> str:
 
 
 def test_what_a_device_is_told_in_order() -> None:
-    """PROTOCOL section 3, order after admission: hello at open, admit, roster; ping from `open` on."""
+    """PROTOCOL section 3, order after admission: hello at open, admit, roster; ping from `open` on.
+
+    PROTOCOL section 3: the roster says of it what it said itself: "flags true/false or 1", and "largest
+    `width` and `cols` it can run".
+    """
 
     async def scenario() -> None:
         host, peer = await host_and_peer(SimNetwork(), admitted=False)
@@ -53,14 +60,21 @@ def test_what_a_device_is_told_in_order() -> None:
         hello = peer.told[0]
         assert hello["v"] == 4
         assert hello["name"] == "host"
-        assert "gate" not in hello
+        assert (hello["gate"], hello["auth"]) == (1, 1)
+        assert "ask" not in hello  # this room asks nobody
         peer.say("ping", ts=77)
-        peer.say("hello", name="raw", v=4, meta={"webgpu": True, "contribGB": 2, "phone": 0})
+        nb = {"v": 1, "device": "cuda", "width": 8, "cols": 32, "enc": ["f16"], "lanes": 1, "probe": 1}
+        peer.say("hello", name="raw", v=4, meta={"webgpu": True, "contribGB": 2, "phone": 0, "nb": nb})
         await asyncio.sleep(0.1)
         assert [m["t"] for m in peer.told[2:]] == ["pong", "admit", "roster"]
         assert peer.told[2]["ts"] == 77
+        assert set(peer.told[3]) == {"t", "pass", "mk"}
         me = peer.told[-1]["members"][1]
+        told = me["meta"].pop("nb")
         assert me == {"id": id_of(peer), "name": "raw", "meta": {"webgpu": 1, "contribGB": 2.0}}
+        assert {key: told[key] for key in nb if key != "lanes"} == {
+            k: v for k, v in nb.items() if k != "lanes"
+        }
         await leave(host)
         assert peer.told[-1] == {"t": "bye", "reason": "The room is over.", "closed": 1}
 
@@ -109,7 +123,7 @@ def test_slices_before_admission_are_kept() -> None:
 
     async def scenario() -> None:
         net = SimNetwork()
-        host = device(net, "host", gate=Late)
+        host = device(net, "host", gates=OpenGates(Late))
         await host.mesh.create(CODE, ["local"])
         peer = await RawPeer.dial(net, ROOM)
         host.mesh.chain([id_of(peer)])
@@ -364,6 +378,33 @@ def test_who_may_not_come_in() -> None:
     simulate(scenario)
 
 
+def test_silent_links_lock_nobody_out() -> None:
+    """PROTOCOL section 3, before admission: where 64 links wait that have not even said `hello`, the oldest
+    gives way to a new one.
+    """
+
+    async def scenario() -> None:
+        net = SimNetwork()
+        host = device(net, "host", ask=True)
+        await host.mesh.create(CODE, ["local"])
+        knocks = await RawPeer.dial(net, ROOM, id="knocks")
+        knocks.say("hello", name="knocks", v=4, join=1)
+        await asyncio.sleep(0.1)
+        silent = [await RawPeer.dial(net, ROOM) for _ in range(MAX_WAITING)]
+        await asyncio.sleep(0.1)
+        states = [peer.connection.state for peer in silent]
+        assert states == ["closed"] + ["connected"] * (MAX_WAITING - 1)
+        late = await RawPeer.dial(net, ROOM, id="late")
+        late.say("hello", name="late", v=4, join=1)
+        await asyncio.sleep(0.1)
+        assert [request.id for request in host.gates.keeper.lobby] == ["knocks", "late"]
+        assert silent[1].connection.state == "closed"
+        assert knocks.connection.state == "connected"
+        await leave(host)
+
+    simulate(scenario)
+
+
 def test_a_device_takes_links_of_its_roster_only() -> None:
     """PROTOCOL section 4, mesh: the other end must be in the roster; nobody but the creator comes under its
     id.
@@ -570,7 +611,7 @@ def test_a_stranger_cannot_fill_the_memory() -> None:
         host, peer = await host_and_peer(SimNetwork(), admitted=False)
         link = next(iter(host.mesh._links.book))  # type: ignore[union-attr]
         for mark in range(1, 20):
-            for n in range(255):
+            for n in range(3):  # more is a flood (test_pace.py)
                 peer.connection.control.send(
                     pack({"__peerData": mark, "n": n, "data": b"\0" * 16_300, "total": 256})
                 )
@@ -616,8 +657,10 @@ def test_a_message_full_of_values_is_not_read(junk: Any, admitted: bool, monkeyp
 
     async def scenario() -> None:
         host, peer = await host_and_peer(SimNetwork(), admitted=admitted)
+        await asyncio.sleep(0.1)  # what the host says first is not counted
         with monkeypatch.context() as patch:
             patch.setattr(binarypack, "MAX_ITEMS", 1 << 20)
+            patch.setattr(binarypack, "MAX_NESTS", 1 << 20)
             data = pack(junk)
         pieces = peer._chunker.split(data)
         monkeypatch.setattr(binarypack._Reader, "value", counted)
@@ -670,6 +713,13 @@ def test_frames_of_a_device_that_is_not_in_the_chain() -> None:
     simulate(scenario)
 
 
+class OfOneSeat(OpenGate):
+    """Everybody proves the same pass."""
+
+    def greeted(self, hello: Any, now: float) -> list[Any]:
+        return [Pass(Admit(), seat="the pass", came_back=True)]
+
+
 def test_the_chain_is_named_before_the_link_exists() -> None:
     """PROTOCOL section 3, dead links: a chain device that comes back over a new link is still one; its frames
     of the old link are lost, ids start anew, and the room hears `on_admitted` again.
@@ -677,7 +727,7 @@ def test_the_chain_is_named_before_the_link_exists() -> None:
 
     async def scenario() -> None:
         net = SimNetwork()
-        host = device(net, "host")
+        host = device(net, "host", gates=OpenGates(OfOneSeat))
         host.mesh.chain(["worker"])
         await host.mesh.create(CODE, ["local"])
         endpoint = await net.register("worker", ["local"])

@@ -8,23 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pooled_nb.mesh.gate import Doorway, OpenGate, Pass, Refuse, Say, Side, Wait
-from pooled_nb.mesh.linkstate import (
-    HELD,
-    HELD_BYTES,
-    HELD_PEER,
-    LINGER_S,
-    Action,
-    Admitted,
-    Answered,
-    Cause,
-    Deliver,
-    End,
-    LinkState,
-    Notice,
-    Send,
-    State,
-)
+from pooled_nb.mesh.gate import Doorway, Pass, Refuse, Say, Side, Wait
+from pooled_nb.mesh.linkactions import Action, Admitted, Answered, Cause, Deliver, End, Notice, Send
+from pooled_nb.mesh.linkstate import HELD, HELD_BYTES, HELD_PEER, LINGER_S, LinkState, State
 from pooled_nb.mesh.messages import Message, chat, deal
 from pooled_nb.mesh.messages.link import (
     Admit,
@@ -40,6 +26,7 @@ from pooled_nb.mesh.messages.link import (
     Pong,
     Roster,
 )
+from tests.mesh.opengate import OpenGate
 
 HELLO = Hello(name="x", v=4)
 
@@ -56,6 +43,9 @@ class ScriptedGate:
 
     def greeted(self, hello: Hello, now: float) -> list[Any]:
         return self.steps.pop(0)
+
+    def closed(self) -> None:
+        pass
 
     def message(self, message: Message, now: float) -> list[Any]:
         self.seen.append(message)
@@ -227,9 +217,22 @@ def test_timeouts() -> None:
     """PROTOCOL sections 2 and 3: 15 s or 40 s to open, 5 s for the hello of who was dialed."""
     state = link(Side.JOINER, dialed=True)
     assert state.tick(14.9) == state.tick(39.9, trying=True) == []
-    assert [a.cause for a in state.tick(15.0) if isinstance(a, End)] == [Cause.LATE]
+    assert [a.cause for a in state.tick(15.0) if isinstance(a, End)] == [Cause.NO_PATH]
     state = link(Side.JOINER, dialed=True)
-    assert kinds(state.tick(40.0, trying=True)) == ["End"]
+    (end,) = state.tick(40.0, trying=True)
+    assert isinstance(end, End)
+    assert end.cause is Cause.NO_PATH
+    assert "%pooled network" in end.next_step
+    state = link(Side.JOINER, dialed=True)
+    assert [a.cause for a in state.broken("no path works", failed=True) if isinstance(a, End)] == [
+        Cause.NO_PATH
+    ]
+    state = link(Side.JOINER, dialed=True)  # closed under it: that says nothing of paths
+    assert [a.cause for a in state.broken("it closed the link") if isinstance(a, End)] == [Cause.BROKEN]
+    state = admitted(Side.JOINER)
+    assert [a.cause for a in state.broken("the path broke", failed=True) if isinstance(a, End)] == [
+        Cause.BROKEN
+    ]
     state = link(Side.JOINER, dialed=True)
     state.opened(10.0)
     assert state.tick(14.9) == []
@@ -245,8 +248,10 @@ def test_a_device_waits_for_admission_but_not_forever() -> None:
     state = link(Side.JOINER, dialed=True)
     state.opened(0.0)
     state.message(HELLO, 10, 0.0)
-    assert state.tick(29.9) == []
-    (notice,) = state.message(Lobby(), 5, 29.9)
+    assert state.tick(14.9) == []
+    assert not state.is_waiting
+    (notice,) = state.message(Lobby(), 5, 14.9)
+    assert state.is_waiting
     assert isinstance(notice, Notice)
     assert "let this device in" in notice.text
     assert state.tick(900.0) == []
@@ -254,9 +259,13 @@ def test_a_device_waits_for_admission_but_not_forever() -> None:
     state = link(Side.JOINER, dialed=True)
     state.opened(0.0)
     state.message(HELLO, 10, 0.0)
-    assert kinds(state.tick(30.0)) == ["End"]
+    assert state.tick(14.9) == []
+    (end,) = state.tick(15.0)
+    assert isinstance(end, End)
+    assert (end.cause, "gate did not answer" in end.why) == (Cause.LATE, True)
     state = admitted(Side.JOINER)
-    assert kinds(state.tick(30.0)) == ["leaving", "End"]  # a roster never came
+    assert state.tick(14.9) == []
+    assert kinds(state.tick(15.0)) == ["leaving", "End"]  # a roster never came
     state = admitted(Side.JOINER)
     state.entered = True
     assert state.tick(900.0) == []

@@ -29,20 +29,68 @@ def test_creator_first_then_in_order_of_joining() -> None:
     assert room.leave("c") is None
     again = room.admit("z", hello("laptop"))
     assert again is not None
-    assert again.name == "laptop 2"
+    assert again.member.name == "laptop 2"
+    assert again.gone == ()
     assert [m.id for m in room.members] == ["c", "a", "m", "z"]
 
 
-def test_who_is_in_keeps_place_and_name() -> None:
-    """PROTOCOL section 3: a new connection under the id of an admitted device keeps its place."""
+def test_who_proves_its_pass_keeps_place_and_name() -> None:
+    """PROTOCOL section 3: "a **seat** goes to the device that proves the pass given for it", and keeps place
+    and name, whatever its id is now; it says its `meta` anew.
+    """
     room = Membership("c", "host", DeviceMeta())
-    room.admit("a", hello("x", contrib_gb=1.0))
-    room.admit("b", hello("x"))
-    back = room.admit("a", hello("another", contrib_gb=2.0))
+    room.admit("a", hello("x", contrib_gb=1.0), seat="A")
+    room.admit("b", hello("x"), seat="B")
+    same = room.admit("a", hello("another", contrib_gb=2.0), seat="A", came_back=True, name="of old")
+    assert same is not None
+    assert (same.member.name, same.member.meta.contrib_gb, same.gone) == ("x", 2.0, ())
+    moved = room.admit("z", hello("x", contrib_gb=3.0), seat="A", came_back=True)
+    assert moved is not None
+    assert [m.id for m in moved.gone] == ["a"]
+    assert [(m.id, m.name) for m in room.members] == [("c", "host"), ("z", "x"), ("b", "x 2")]
+    assert (room.seat_of("z"), room.seat_of("b"), room.seat_of("a")) == ("A", "B", None)
+    assert [m.a for m in room.members] == [True, False, False]  # as each said in its `hello`
+
+
+def test_a_seat_goes_to_nobody_else() -> None:
+    """PROTOCOL section 3: "to nobody else": a newcomer under the id of an admitted device is a new device, at
+    the end and with a name of its own, and the one that was there is gone. Nobody gets the creator's id.
+    """
+    room = Membership("c", "host", DeviceMeta())
+    room.admit("a", hello("x"), seat="A")
+    room.admit("b", hello("y"), seat="B")
+    thief = room.admit("a", hello("x"), seat="new")
+    assert thief is not None
+    assert [(m.id, m.name) for m in thief.gone] == [("a", "x")]
+    assert [(m.id, m.name) for m in room.members] == [("c", "host"), ("b", "y"), ("a", "x")]
+    assert room.seat_of("a") == "new"
+    # With the pass of one device and the id of another: the first moves, the other is gone.
+    both = room.admit("a", hello("y"), seat="B", came_back=True)
+    assert both is not None
+    assert sorted((m.id, m.name) for m in both.gone) == [("a", "x"), ("b", "y")]
+    assert [(m.id, m.name) for m in room.members] == [("c", "host"), ("a", "y")]
+    assert room.admit("c", hello("host"), seat="B", came_back=True) is None
+    assert room.admit("d", hello("d"), came_back=True)  # an older device's: no seat is no seat of anybody
+    assert room.admit("e", hello("e"), came_back=True)
+    assert [m.id for m in room.members] == ["c", "a", "d", "e"]
+
+
+def test_a_pass_of_a_device_that_left() -> None:
+    """PROTOCOL section 3: "a pass belongs to a seat, not to a name: a name taken meanwhile is made unique
+    again": who left and comes back is at the end, called as its pass says.
+    """
+    room = Membership("c", "host", DeviceMeta())
+    room.admit("a", hello("ann"), seat="A")
+    room.admit("b", hello("bob"), seat="B")
+    assert room.leave("a")
+    assert room.seat_of("a") is None
+    back = room.admit("z", hello("whatever"), seat="A", came_back=True, name="ann")
     assert back is not None
-    assert back.name == "x"
-    assert back.meta.contrib_gb == 2.0
-    assert [m.id for m in room.members] == ["c", "a", "b"]
+    assert (back.member.name, back.gone) == ("ann", ())
+    room.leave("z")
+    room.admit("n", hello("ann"), seat="N")
+    room.admit("z", hello("whatever"), seat="A", came_back=True, name="ann")
+    assert [(m.id, m.name) for m in room.members][1:] == [("b", "bob"), ("n", "ann"), ("z", "ann 2")]
 
 
 def test_a_full_room() -> None:
@@ -83,27 +131,46 @@ def test_a_device_reads_only_a_roster_of_its_room() -> None:
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["in", "out"]), st.sampled_from("abcdef"), st.text(max_size=60)),
+        st.tuples(
+            st.sampled_from(["in", "back", "out"]),
+            st.sampled_from("abdefg"),
+            st.sampled_from("ABC"),
+            st.text(max_size=60),
+        ),
         max_size=40,
     )
 )
-def test_names_stay_unique(steps: list[tuple[str, str, str]]) -> None:
+def test_names_stay_unique(steps: list[tuple[str, str, str, str]]) -> None:
     """PROTOCOL section 3, names: at most 40 characters, none of `<>"'&` and backtick, unique, whatever
-    devices ask for.
+    devices ask for, and whoever comes back to its seat.
     """
     room = Membership("c", "host", DeviceMeta())
-    order = ["c"]
-    for what, id, name in steps:
-        if what == "in":
-            room.admit(id, hello(name))
-            order += [] if id in order else [id]
-        elif room.leave(id):
-            order.remove(id)
+    order, seats = ["c"], dict[str, str]()
+    for what, id, seat, name in steps:
+        if what == "out":
+            assert (room.leave(id) is not None) == (id in order)
+            order = [one for one in order if one != id]
+            seats.pop(id, None)
+        else:
+            was = next((one for one, kept in seats.items() if kept == seat), None) if what == "back" else None
+            fresh = seat if what == "back" else f"new {len(seats)} {name}"
+            entry = room.admit(id, hello(name), seat=fresh, came_back=what == "back", name="of old")
+            assert entry is not None
+            assert {m.id for m in entry.gone} == ({id} & set(order) if was != id else set()) | (
+                {was} if was not in (None, id) else set()
+            )
+            if was is None:
+                order = [one for one in order if one != id] + [id]
+            else:
+                order = [id if one == was else one for one in order if one == was or one != id]
+                del seats[was]
+            seats[id] = fresh
         names = [m.name for m in room.members]
         assert len(set(names)) == len(names)
         assert all(0 < len(n) <= 40 for n in names)
         assert not any(c in n for n in names for c in "<>\"'&`\n\x00")
         assert [m.id for m in room.members] == order
+        assert {m.id: room.seat_of(m.id) for m in room.members[1:]} == seats
 
 
 def test_an_outage_is_told_once_in_30_s() -> None:

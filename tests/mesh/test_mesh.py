@@ -264,7 +264,7 @@ def test_kick() -> None:
         one.mesh.kick(ROOM, "no")  # not its to say
         host.mesh.kick(one.mesh.id, "Too loud.")
         await asyncio.sleep(1)
-        assert one.closed == ["The room's owner took this device out: Too loud."]
+        assert one.closed == ["The room's owner took this device out. Too loud."]
         assert host.gone == [("one", "Too loud.", False)]
         assert host.names == ["host"]
         await leave(one, host)
@@ -545,10 +545,12 @@ def test_no_path_says_so() -> None:
         await host.mesh.create(CODE, ["local"])
         net.refuse_open.add(ROOM)
         start = asyncio.get_running_loop().time()
-        with pytest.raises(LinkFailed, match="did not come to be"):
+        with pytest.raises(LinkFailed, match="no network path to the host"):
             await one.mesh.join(CODE, ["local"])
         assert 15 <= asyncio.get_running_loop().time() - start <= 41
-        assert one.notices == ["Still connecting to the room …"]
+        assert one.notices == [
+            "Still connecting: the host answered, and network paths to it are still being tried …"
+        ]
         await leave(one, host)
 
     simulate(scenario)
@@ -563,7 +565,7 @@ def test_a_silent_room_is_dialed_once_more() -> None:
         net = SimNetwork()
         host, one = device(net, "host"), device(net, "one")
         await host.mesh.create(CODE, ["local"])
-        mute = host.mesh._endpoint
+        mute = host.mesh._registration.endpoint
         assert mute is not None
         answer, mute.on_connection = mute.on_connection, lambda connection: None
         asyncio.get_running_loop().call_later(3, lambda: setattr(mute, "on_connection", answer))
@@ -673,7 +675,7 @@ def test_the_used_link_breaks_while_another_comes_to_be() -> None:
         host, one, two = await room(net, "host", "one", "two")
         await one.mesh.connect(two.mesh.id)
         await asyncio.sleep(1)
-        links, endpoint = one.mesh._links, one.mesh._endpoint
+        links, endpoint = one.mesh._links, one.mesh._registration.endpoint
         assert links is not None
         assert endpoint is not None
         for lives in (True, False):
@@ -762,9 +764,9 @@ def test_a_room_of_one_id_twice() -> None:
         net = SimNetwork()
         host, one, two = await room(net, "host", "one", "two")
         (old,) = net.connections(one.mesh.id, ROOM)
-        assert one.mesh._endpoint is not None
+        assert one.mesh._registration.endpoint is not None
         assert one.mesh._links is not None
-        one.mesh._links.add(await one.mesh._endpoint.dial(ROOM), Side.JOINER)
+        one.mesh._links.add(await one.mesh._registration.endpoint.dial(ROOM), Side.JOINER)
         await asyncio.sleep(2)
         assert old.state == "closed"
         assert host.gone == []

@@ -6,19 +6,37 @@ import asyncio
 
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
+from pooled_nb.mesh.gatekeeper import GateSettings
 from pooled_nb.mesh.ice import IcePolicy
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import chat
 from pooled_nb.mesh.messages.link import DeviceMeta
+from pooled_nb.mesh.network import Channel
+from pooled_nb.mesh.newcomer import Credentials
 from pooled_nb.mesh.rtcnetwork import RtcNetwork
 from pooled_nb.mesh.signalserver import SignalServer
-from tests.mesh.recorder import CODE, ROOM, Recorder
+from tests.mesh.recorder import CODE, ROOM, BothGates, Recorder
 
 
 async def until(done: object, seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not done():  # type: ignore[operator]  # noqa: ASYNC110  # many things, no one event
             await asyncio.sleep(0.02)
+
+
+def device(clock: LoopClock, name: str) -> Recorder:
+    """One that is in no room yet; a room that it creates asks nobody."""
+    recorder = Recorder()
+    recorder.gates = BothGates(GateSettings(ask=False), Credentials())
+    recorder.mesh = Mesh(
+        network=RtcNetwork(clock, IcePolicy(local_only=True)),
+        clock=clock,
+        name=name,
+        meta=DeviceMeta(),
+        listener=recorder,
+        gates=recorder.gates,
+    )
+    return recorder
 
 
 async def test_three_meshes_over_real_webrtc() -> None:
@@ -29,13 +47,7 @@ async def test_three_meshes_over_real_webrtc() -> None:
     server = await SignalServer.start(host="127.0.0.1", port=0)
     clock = LoopClock()
 
-    def device(name: str) -> Recorder:
-        recorder = Recorder()
-        network = RtcNetwork(clock, IcePolicy(local_only=True))
-        recorder.mesh = Mesh(network=network, clock=clock, name=name, meta=DeviceMeta(), listener=recorder)
-        return recorder
-
-    host, one, two = device("host"), device("one"), device("two")
+    host, one, two = device(clock, "host"), device(clock, "one"), device(clock, "two")
     await host.mesh.create(CODE, [server.url])
     await asyncio.gather(one.mesh.join(CODE, [server.url]), two.mesh.join(CODE, [server.url]))
     await asyncio.gather(one.mesh.connect(two.mesh.id), two.mesh.connect(one.mesh.id))
@@ -69,3 +81,61 @@ async def test_three_meshes_over_real_webrtc() -> None:
     await server.close()
     await asyncio.sleep(0.1)
     assert asyncio.all_tasks() == before
+
+
+async def test_a_stripe_over_real_webrtc() -> None:
+    """PROTOCOL sections 4 and 5: a stripe between two devices and one to the creator, each with a certificate
+    and proofs of its own; slices of one frame go over it, both ways, and a proof of one is worth nothing on
+    the other.
+    """
+    before = asyncio.all_tasks()
+    server = await SignalServer.start(host="127.0.0.1", port=0)
+    clock = LoopClock()
+    host, one, two = device(clock, "host"), device(clock, "one"), device(clock, "two")
+    await host.mesh.create(CODE, [server.url])
+    await asyncio.gather(one.mesh.join(CODE, [server.url]), two.mesh.join(CODE, [server.url]))
+    for other in (host, two):
+        await one.mesh.connect(other.mesh.id)
+        one.mesh.chain([other.mesh.id])
+        other.mesh.chain([one.mesh.id])
+        await one.mesh.stripe(other.mesh.id)
+        await until(lambda other=other: (f := other.mesh.facts(one.mesh.id)) and f.stripes == 1)
+        links = one.mesh._links, other.mesh._links
+        ends = [links[0].stripes.of(other.mesh.id)[0], links[1].stripes.of(one.mesh.id)[0]]  # type: ignore[union-attr]
+        ours = [
+            links[0].book.used(other.mesh.id).connection,  # type: ignore[union-attr]
+            links[1].book.used(one.mesh.id).connection,  # type: ignore[union-attr]
+        ]
+        assert ends[0]._connection.fingerprints() == (ends[1]._connection.fingerprints() or ())[::-1]
+        assert not {*(ends[0]._connection.fingerprints() or ())} & {*(ours[0].fingerprints() or ())}
+        took = [
+            counting(channel)
+            for pair in zip(ends, ours, strict=True)
+            for channel in (pair[0]._connection.wire, pair[1].wire)
+        ]
+        one.frames.clear()
+        big = Frame(kind=Kind.HIDDEN_B, pos=1, n=16, payload=b"\5" * 400_000, enc=Encoding.BF16)
+        for _ in range(2):
+            assert one.mesh.send_frame(other.mesh.id, big)
+            assert other.mesh.send_frame(one.mesh.id, big)
+        await until(lambda other=other: len(other.frames) == 2 and len(one.frames) == 2)
+        assert [f for _, f in other.frames] == [f for _, f in one.frames] == [big, big]
+        assert all(n[0] > 0 for n in took), took
+    for left in (two, one, host):
+        await left.mesh.leave()
+    await server.close()
+    await asyncio.sleep(0.1)
+    assert asyncio.all_tasks() == before
+
+
+def counting(channel: Channel) -> list[int]:
+    """How many slices this end hands to a channel."""
+    sent = [0]
+    send = channel.send
+
+    def counted(data: bytes) -> None:
+        send(data)
+        sent[0] += 1
+
+    channel.send = counted  # type: ignore[method-assign]
+    return sent

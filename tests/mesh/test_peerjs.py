@@ -23,7 +23,7 @@ from pooled_nb.mesh.peerjs.client import (
 )
 from pooled_nb.mesh.peerjs.session import Session
 from pooled_nb.mesh.specs import parse
-from tests.mesh.rtctools import FastClock, nothing_left, served, until
+from tests.mesh.rtctools import FastClock, nothing_left, raw, served, until
 
 OPEN = '{"type":"OPEN"}'
 TAKEN = '{"type":"ID-TAKEN","payload":{"msg":"ID is taken"}}'
@@ -152,7 +152,7 @@ def test_random_ids_are_allowed_and_differ():
 
 
 def registered_client(**more) -> Client:
-    c = Client(1, **more)
+    c = Client(1, id="me", **more)
     assert c.start(0.0) == [Dial(1, 0, client.LAST_ANSWER_S)]
     assert c.opened(1, 0.1) == []
     assert c.received(1, OPEN, 0.2) == [Registered(0)]
@@ -162,7 +162,7 @@ def registered_client(**more) -> Client:
 
 def test_an_outage_moves_on_and_the_last_gets_longer():
     """PROTOCOL section 2: servers in order; an outage moves on; no answer in 8 s, 20 s for the last."""
-    c = Client(3)
+    c = Client(3, id="me")
     assert c.start(0.0) == [Dial(1, 0, 8.0)]
     assert c.tick(7.9) == []
     assert c.tick(8.0) == [Hang(1), Dial(2, 1, 8.0)]
@@ -180,18 +180,18 @@ def test_an_outage_moves_on_and_the_last_gets_longer():
 
 def test_the_first_that_answers_is_kept():
     """PROTOCOL section 2: the first server that answers is kept, also over an outage."""
-    c = Client(2)
+    c = Client(2, id="me")
     c.start(0.0)
     assert c.lost(1, "network", 0.1) == [Hang(1), Dial(2, 1, 20.0)]
     c.opened(2, 0.2)
-    assert c.received(2, OPEN, 0.3) == [Registered(1)]
+    assert c.received(2, OPEN, 0.3) == [Registered(1, ((0, "network"),))]
     assert Outage(True, "socket-closed") in c.lost(2, "socket-closed", 5.0)
     assert c.tick(7.0) == [Dial(3, 1, 8.0)]
 
 
 def test_an_answer_does_not_move_on():
     """PROTOCOL section 2: an answer (unavailable-id) is no outage."""
-    c = Client(2)
+    c = Client(2, id="me")
     c.start(0.0)
     c.opened(1, 0.1)
     assert c.received(1, TAKEN, 0.2) == [Hang(1), Refused(0, "ID is taken")]
@@ -217,17 +217,54 @@ def test_backoff():
     assert waits == [2, 4, 8, 16, 30, 30]
 
 
+ECHO = json.dumps(json.loads(shapes.to_self("me")) | {"src": "me"})
+SELF = Write(shapes.to_self("me"))
+
+
 def test_takeover_needs_no_open():
-    """PROTOCOL section 2: the same id and token take over, without a second OPEN (DESIGN section 4)."""
+    """PROTOCOL section 2: the same id and token take over, without a second OPEN (DESIGN section 4): what
+    this device writes to itself comes back.
+    """
     c = registered_client()
     c.lost(1, "socket-closed", 10.0)
     c.tick(12.0)
-    assert c.opened(2, 12.1) == []
+    assert c.opened(2, 12.1) == [SELF]
     assert c.is_up
-    assert c.tick(12.1 + client.SETTLE_S) == [Outage(False)]
+    assert c.received(2, ECHO, 12.2) == [Outage(False)]
+    assert c.received(2, ECHO, 12.3) == []
     # the next outage begins with the shortest wait again
     c.lost(2, "socket-closed", 20.0)
     assert c.wake == 22.0
+
+
+def test_a_silent_server_is_not_back():
+    """PROTOCOL section 2: "no answer in 8 s": a server that takes sockets and says nothing is still gone."""
+    c = registered_client()
+    c.lost(1, "socket-closed", 10.0)
+    c.tick(12.0)
+    c.opened(2, 12.1)
+    assert c.tick(17.1) == [Write(shapes.HEARTBEAT)]
+    assert c.tick(20.0) == [Hang(2)]
+    assert not c.is_up
+    assert c.wake == 24.0
+
+
+def test_another_devices_message_is_an_answer_too():
+    """PROTOCOL section 2: a server that passes messages on to us has our id."""
+    c = registered_client()
+    c.lost(1, "socket-closed", 10.0)
+    c.tick(12.0)
+    c.opened(2, 12.1)
+    back, delivered = c.received(2, json.dumps(CANDIDATE), 12.2)
+    assert back == Outage(False)
+    assert isinstance(delivered, Deliver)
+
+
+def test_nobody_has_our_id():
+    """PROTOCOL section 2: what a server says to be from ourselves is never delivered."""
+    c = registered_client()
+    for type in ("OFFER", "LEAVE", "EXPIRE", "CANDIDATE"):
+        assert c.received(1, json.dumps(CANDIDATE | {"type": type, "src": "me"}), 1.0) == []
 
 
 def test_a_restarted_server_says_open():
@@ -241,11 +278,15 @@ def test_a_restarted_server_says_open():
 
 def test_a_kept_token_takes_the_first_socket_over():
     """PROTOCOL section 2: the creator that was killed and restarted reclaims its code at once."""
-    c = Client(1, resumes=True)
+    c = Client(1, id="me", resumes=True)
     c.start(0.0)
-    c.opened(1, 0.1)
-    assert c.tick(0.1 + client.SETTLE_S) == [Registered(0)]
-    fresh = Client(1)
+    assert c.opened(1, 0.1) == [SELF]
+    assert c.received(1, ECHO, 0.2) == [Registered(0)]
+    silent = Client(2, id="me", resumes=True)
+    silent.start(0.0)
+    silent.opened(1, 0.1)
+    assert silent.tick(8.0) == [Write(shapes.HEARTBEAT), Hang(1), Dial(2, 1, 20.0)]
+    fresh = Client(1, id="me")
     fresh.start(0.0)
     fresh.opened(1, 0.1)
     assert fresh.tick(5.2) == [Write(shapes.HEARTBEAT)]
@@ -276,20 +317,20 @@ def test_heartbeat():
 
 def test_a_late_tick_judges_no_server():
     """PROTOCOL section 8: a tick that came late gives the server 2 s to be heard."""
-    c = Client(2)
+    c = Client(2, id="me")
     c.start(0.0)
     assert c.tick(9.5) == []
     assert c.wake == 11.5
     c.opened(1, 9.6)
     assert c.received(1, OPEN, 9.7) == [Registered(0)]
-    other = Client(2)
+    other = Client(2, id="me")
     other.start(0.0)
     other.tick(30.0)
     assert other.tick(32.0) == [Hang(1), Dial(2, 1, 20.0)]
 
 
 def test_messages_before_registration_are_not_delivered():
-    c = Client(1)
+    c = Client(1, id="me")
     c.start(0.0)
     c.opened(1, 0.1)
     assert c.received(1, json.dumps(CANDIDATE), 0.2) == []
@@ -302,7 +343,7 @@ def test_messages_before_registration_are_not_delivered():
 
 events = st.lists(
     st.tuples(
-        st.sampled_from(["opened", "open", "taken", "error", "message", "lost", "tick"]),
+        st.sampled_from(["opened", "open", "echo", "taken", "error", "message", "lost", "tick"]),
         st.integers(0, 2),
         st.floats(0, 40),
     ),
@@ -314,7 +355,7 @@ events = st.lists(
 @given(events, st.integers(1, 3), st.booleans())
 def test_any_order_of_events(steps, servers, resumes):
     """PROTOCOL section 2: in whatever order, outages pair up and one attempt is alive at a time."""
-    c = Client(servers, resumes=resumes)
+    c = Client(servers, id="me", resumes=resumes)
     now, attempts, down, registered, over = 0.0, 0, False, 0, 0
     pending = c.start(now)
     for what, back, wait in [("", 0, 0.0), *steps]:
@@ -325,6 +366,8 @@ def test_any_order_of_events(steps, servers, resumes):
                 pending = c.opened(attempt, now)
             case "open":
                 pending = c.received(attempt, OPEN, now)
+            case "echo":
+                pending = c.received(attempt, ECHO, now)
             case "taken":
                 pending = c.received(attempt, TAKEN, now)
             case "error":
@@ -365,6 +408,7 @@ def session(urls, clock=None, messages=None, outages=None, resumes=False) -> Ses
         clock or LoopClock(),
         [s.socket_url("alpha", "token") for s in servers],
         [s.shown for s in servers],
+        id="alpha",
         resumes=resumes,
         on_message=(messages if messages is not None else []).append,
         on_outage=(outages if outages is not None else []).append,
@@ -410,6 +454,7 @@ async def test_session_refused():
                 parse(other.url).socket_url("alpha", "another"),
             ],
             [server.url, other.url],
+            id="alpha",
             on_message=print,
             on_outage=print,
         )
@@ -436,12 +481,16 @@ async def test_session_reconnects_after_the_server_died():
         async with served(port=port) as server:
             await until(lambda: outages == [True, False])
             assert len(server) == 1
+            beta = await raw(server, "beta")
             one.send(
                 "ANSWER",
-                "alpha",
+                "beta",
                 shapes.AnswerPayload(sdp=shapes.Description("answer", "v=0"), connection_id="x"),
             )
-            await until(lambda: messages)
+            assert (await beta.hear("ANSWER"))["src"] == "alpha"
+            await beta.say(json.dumps(CANDIDATE | {"dst": "alpha"}))
+            await until(lambda: [message.src for message in messages] == ["beta"])
+            beta.close()
             await one.close()
             await until(lambda: len(server) == 0)
 

@@ -373,3 +373,35 @@ def test_tiny_half_frames_are_counted() -> None:
     template[4:8] = (2 + MAX_HALF).to_bytes(4, "big")
     receiver.slice("a", template, 0.0)
     assert receiver.failed
+
+
+def test_a_channel_that_is_only_expected_delays_for_a_second() -> None:
+    """PROTOCOL sections 4, 5: a stripe whose proof is on its way may have brought the missing frame; one that
+    never proves itself holds it up for a second, and does not make the other patiences shorter.
+    """
+    receiver = opened("a")
+    receiver.expected("stripe")
+    assert receiver.slice("a", encode(frame(2), 2)[0], 1.0) == []
+    receiver.opened("stripe")
+    assert ids(receiver.slice("stripe", encode(frame(1), 1)[0], 9.0)) == [1, 2]
+    receiver.expected("never")
+    receiver.expected("nor this")
+    for data in encode(frame(4), 4):  # both channels are past 3
+        receiver.slice("stripe", data, 10.0)
+        receiver.slice("a", data, 10.0)
+    assert receiver.tick(10.9) == []
+    assert receiver.closed("nor this", 10.9) == []
+    assert ids(receiver.tick(11.1)) == [4]
+    assert receiver.slice("a", encode(frame(6), 6)[0], 12.0) == []
+    assert ids(receiver.closed("never", 12.1)) == []
+    assert receiver.tick(60.0) == []  # nothing closed that was open
+    assert ids(receiver.tick(73.0)) == [6]
+
+
+def test_all_is_handed_over_when_the_wire_is_over() -> None:
+    """PROTOCOL section 5, fallback: "the receiver first hands over what it holds", expected or not."""
+    receiver = opened("a", "b")
+    receiver.expected("stripe")
+    receiver.slice("a", encode(frame(3), 3)[0], 0.0)
+    receiver.slice("a", encode(frame(5), 5)[0], 0.0)
+    assert ids(receiver.over(0.1)) == [3, 5]

@@ -8,14 +8,17 @@ from pooled_nb.errors import LinkFailed
 from pooled_nb.mesh import descriptions
 from pooled_nb.mesh.clock import Clock, LoopClock
 from pooled_nb.mesh.deadline import GRACE_S
-from pooled_nb.mesh.ice import IcePolicy
+from pooled_nb.mesh.ice import IcePolicy, TurnServer
 from pooled_nb.mesh.network import Connection
 from pooled_nb.mesh.peerjs.shapes import IceCandidate
 from pooled_nb.mesh.rtc import CHECKING_S, CONNECT_S, RtcConnection
+from tests.front.udpservers import answering, refusal
 from tests.mesh.rtctools import HandClock, Inbox, nothing_left, opened, until
 
 
-def pair(clock: Clock | None = None, label: str = "dc_1") -> tuple[RtcConnection, RtcConnection]:
+def pair(
+    clock: Clock | None = None, label: str = "dc_1", ice: IcePolicy | None = None
+) -> tuple[RtcConnection, RtcConnection]:
     clock = clock or LoopClock()
     near, far = (
         RtcConnection(
@@ -24,7 +27,7 @@ def pair(clock: Clock | None = None, label: str = "dc_1") -> tuple[RtcConnection
             label=label,
             dialed=dialed,
             clock=clock,
-            ice=IcePolicy.local(),
+            ice=ice or IcePolicy.local(),
         )
         for remote, dialed in (("far", True), ("near", False))
     )
@@ -232,7 +235,7 @@ async def test_candidates_before_the_answer():
         for n in range(200):
             near.candidate(IceCandidate(candidate=f"candidate:{n} 1 udp 1 127.0.0.1 {2000 + n} typ host"))
         assert near._candidates_seen > descriptions.MAX_CANDIDATES
-        assert len(near._ice.remote_candidates) <= descriptions.MAX_CANDIDATES
+        assert len(near._gathering.ice.remote_candidates) <= descriptions.MAX_CANDIDATES
         await close(near, far)
 
 
@@ -246,6 +249,31 @@ async def test_only_local_names(monkeypatch):
         await opened(near, far)
         assert near.path == "direct"
         await close(near, far)
+
+
+async def test_relay_only_asks_its_own_network_for_no_name(monkeypatch):
+    """PROTOCOL section 2: "relay-only is a setting"; no packet but to the relay leaves this device."""
+    asked = []
+    monkeypatch.setattr("aioice.ice.get_or_create_mdns_protocol", asked.append)
+    line = f"candidate:9 1 udp 2130706431 {NAMES} 50001 typ host"
+    async with nothing_left():
+        near, far = pair()
+        offer = bare(await near.offer()) + f"a={line}\r\n"
+        hidden = RtcConnection(
+            remote="x",
+            connection_id="y",
+            label="y",
+            dialed=False,
+            clock=LoopClock(),
+            ice=IcePolicy(relay_only=True),
+        )
+        with pytest.raises(LinkFailed, match="relay alone"):
+            await hidden.answer(descriptions.take(offer))
+        hidden.candidate(IceCandidate(candidate=line))
+        await until(lambda: hidden._names == 2)
+        assert "only names of its own network" in hidden.obstacle
+        await close(near, far, hidden)
+    assert asked == []
 
 
 async def test_other_channels_are_refused():
@@ -304,6 +332,66 @@ async def test_given_up():
         assert other.state == "failed"
         assert "40 s" in other.failure
         await close(other, far)
+
+
+def bare(sdp: str) -> str:
+    """A description without any address, to which more may come."""
+    marks = ("a=candidate:", "a=end-of-candidates")
+    return "".join(line for line in sdp.splitlines(keepends=True) if not line.startswith(marks))
+
+
+NAMES = "0b0b0b0b-no-such-device.local"
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (None, "has not answered"),
+        ("", "told no address"),
+        (f"a=candidate:9 1 udp 2130706431 {NAMES} 50001 typ host", "only names of its own network"),
+        ("a=candidate:9 1 udp 2130706431 192.0.2.9 9 typ host", "none of the ways to the other device works"),
+    ],
+)
+async def test_the_reason_why_no_path_was_found(told: str | None, why: str):
+    """PROTOCOL section 2, ICE: "at 40 s while paths are still being tried, with the reason"."""
+    async with nothing_left():
+        clock = HandClock()
+        near, far = pair(clock)
+        offer = await near.offer()
+        if told is not None:
+            answer = await far.answer(descriptions.take(bare(offer)))  # it knows of no way to here
+            await far.close()
+            await near.accept(descriptions.take("\r\n".join([bare(answer) + told, ""])))
+            await until(lambda: near.is_checking and (NAMES not in told or near._names == 1))
+        clock.advance(CONNECT_S)
+        if told is not None:  # paths are tried still
+            assert (near.state, near.is_checking) == ("connecting", True)
+            assert why in near.obstacle
+            clock.advance(CHECKING_S - CONNECT_S)
+        assert near.state == "failed"
+        assert why in near.failure
+        assert f"{CONNECT_S if told is None else CHECKING_S:.0f} s" in near.failure
+        await close(near, far)
+
+
+async def test_a_relay_that_refused_is_part_of_the_reason():
+    """Credentials are not (DESIGN section 7)."""
+    async with nothing_left(), answering(lambda request, addr: refusal(request, 486)) as port:
+        clock = HandClock()
+        server = TurnServer(url=f"turn:127.0.0.1:{port}?transport=udp", username="ana", credential="hunter2")
+        near, far = pair(clock, ice=IcePolicy(relays=(server,)))
+        await near.offer()
+        assert "quota" in near._gathering.trouble
+        near._other = "sha-256 00"
+        assert "the relay 127.0.0.1" in near.obstacle
+        assert "quota" in near.obstacle
+        await close(near, far)
+        alone, other = pair(clock, ice=IcePolicy(relays=(server,), relay_only=True))
+        with pytest.raises(LinkFailed, match="a relay alone") as error:
+            await alone.offer()
+        assert "quota" in str(error.value)
+        assert "hunter2" not in f"{error.value!r} {near!r} {server!r}"
+        await close(alone, other)
 
 
 async def test_a_late_timer_gives_nobody_up():

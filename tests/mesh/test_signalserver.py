@@ -78,7 +78,15 @@ def test_taken_and_taken_over():
         ("a", "", "peerjs"),
         ("a", "t", "mine"),
         ("a--b", "t", "peerjs"),
-        ("a", "t" * 300, "peerjs"),
+        ("a", "t" * 201, "peerjs"),
+        ("a", "t t", "peerjs"),
+        ("a", "t\n", "peerjs"),
+        ("a", "\u0142", "peerjs"),
+        ("a\n", "t", "peerjs"),
+        ("\u0661", "t", "peerjs"),
+        ("a" * 101, "t", "peerjs"),
+        ("a", "t", ""),
+        ("a", "t", "\ufffd"),
     ],
 )
 def test_who_is_refused(id: str, token: str, key: str):
@@ -154,11 +162,94 @@ def test_what_it_holds_is_bounded():
     assert told(board.receive(1, offer("b"), 0.0))
     assert board.receive(1, offer("b", "x" * 2_000), 0.0) == []
     join(board, 2, "b", now=0.0)
-    passed = sum(bool(board.receive(1, offer("b"), 0.0)) for _ in range(50))
+    passed = sum(bool(board.receive(1, offer("b"), 0.0)) for _ in range(25))
     assert passed < 20
     assert told(board.receive(1, offer("b"), 10.0))
     board.gone(2)
     assert [m["payload"] for _, m in told(join(board, 4, "x", now=1.0)) if "payload" in m] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("dst", ["", "-a", "a--b", "a/b", "a\n", "\u0142", "a" * 101, None, 7, ["b"], {}])
+def test_to_whom_nobody_can_write(dst: object):
+    """DESIGN section 4: the rules of ids hold for ``dst``, too: nothing is kept for what can be no id."""
+    board = Switchboard()
+    join(board, 1, "a")
+    assert board.receive(1, json.dumps({"type": "OFFER", "dst": dst}), 0.0) == []
+    assert board.held[1] == 0
+    assert board.tick(9.0) == []
+
+
+def test_what_cannot_wait_comes_back_at_once():
+    """PROTOCOL section 2: one sender cannot fill the queue for others; EXPIRE says that nothing waits."""
+    board = Switchboard(Limits(queued=8, queued_by=4))
+    join(board, 1, "loud")
+    join(board, 2, "quiet")
+    for n in range(4):
+        assert board.receive(1, offer(f"x{n % 2}", n), 0.0) == []
+    full = [(1, {"type": "EXPIRE", "src": "x0", "dst": "loud"})]
+    assert told(board.receive(1, offer("x0"), 0.0)) == full
+    assert board.receive(1, json.dumps({"type": "LEAVE", "dst": "x0"}), 0.0) == []
+    assert board.receive(2, offer("x0", "still"), 0.0) == []
+    assert [m["src"] for _, m in told(join(board, 3, "x0"))[1:]] == ["loud", "loud", "quiet"]
+    # what was fetched gives its sender room again
+    assert board.receive(1, offer("y"), 0.0) == []
+
+
+def test_what_waits_is_bounded_in_bytes():
+    """PROTOCOL section 2: few large messages for many who are absent: above the bound they come back."""
+    board = Switchboard(Limits(queued_bytes=10_000))
+    join(board, 1, "a")
+    heavy = [board.receive(1, offer(f"x{n}", "x" * 3_000), 0.0) for n in range(5)]
+    assert [bool(actions) for actions in heavy] == [False, False, False, True, True]
+    assert board.held[2] <= 10_000
+    board.tick(6.0)
+    assert board.held[2] == 0
+    assert board.receive(1, offer("x9", "x" * 3_000), 6.0) == []
+
+
+def test_a_flood_ends_its_sender_alone():
+    """PROTOCOL section 2: what is above the rate is not read; who goes on is told why, and dropped."""
+    board = Switchboard(Limits(rate=10, burst=20))
+    join(board, 1, "loud")
+    join(board, 2, "quiet")
+    outcomes = [board.receive(1, offer("quiet"), 0.0) for _ in range(60)]
+    assert [bool(o) for o in outcomes[:20]] == [True] * 20
+    assert not any(outcomes[20:40])
+    assert told(outcomes[40]) == [(1, {"type": "ERROR", "payload": {"msg": "Too many messages"}})]
+    assert outcomes[40][-1] == Drop(1)
+    assert not any(outcomes[41:])
+    assert len(board) == 1
+    assert board.receive(2, offer("loud"), 0.0) == []  # kept: it may come back
+
+
+def test_who_calmed_down_is_not_dropped():
+    """PROTOCOL section 2: many short bursts in a long life are no flood."""
+    board = Switchboard(Limits(rate=10, burst=20, silent_s=1e9))
+    join(board, 1, "a")
+    join(board, 2, "b")
+    for minute in range(40):
+        for _ in range(25):
+            board.receive(1, offer("b"), 60.0 * minute)
+    assert len(board) == 2
+
+
+def test_noise_counts():
+    """PROTOCOL section 2: binary frames and pings are no messages, and no way around the rate."""
+    board = Switchboard(Limits(rate=10, burst=20))
+    join(board, 1, "a")
+    actions = [action for _ in range(50) for action in board.noise(1, 100, 0.0)]
+    assert Drop(1) in actions
+    assert board.noise(1, 100, 0.0) == []
+
+
+def test_bytes_of_a_member_are_bounded():
+    """PROTOCOL section 2: few and large messages are a flood, too."""
+    board = Switchboard(Limits(rate_bytes=1_000, burst_bytes=10_000))
+    join(board, 1, "a")
+    join(board, 2, "b")
+    heavy = offer("b", "x" * 3_000)
+    assert [bool(board.receive(1, heavy, 0.0)) for _ in range(5)] == [True, True, True, False, False]
+    assert board.receive(1, heavy, 4.0)
 
 
 json_values = st.recursive(
@@ -196,7 +287,7 @@ def test_any_order_of_anything(steps):
             case ("join", _, id, token):
                 number += 1
                 actions = board.join(number, key="peerjs", id=id, token=token, now=now)
-                if not any(a == Drop(number) for a in actions):
+                if Drop(number) not in actions:
                     holder[id] = number
             case ("said", member, text):
                 actions = board.receive(member + 5, text, now)
@@ -212,6 +303,12 @@ def test_any_order_of_anything(steps):
                 assert holder.get(said["dst"]) == action.member
             if isinstance(action, Drop):
                 holder = {id: m for id, m in holder.items() if m != action.member}
+    members, waiting, waiting_bytes, _ = board.held
+    assert members == len(holder)
+    board.tick(now + 1_000)
+    assert board.held == (0, 0, 0, 0)
+    assert waiting <= 30
+    assert (waiting == 0) == (waiting_bytes == 0)
 
 
 # over real sockets
@@ -302,6 +399,28 @@ async def test_http():
         assert pathed.url.endswith("/signal/room/")
         http.close()
         await pathed.close()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+async def test_every_address_of_both_families():
+    """PROTOCOL section 2: what listens on ``::`` takes IPv4, too: its lines name such addresses."""
+    async with nothing_left():
+        server = await SignalServer.start(host="::")
+        http = AsyncHTTPClient(force_instance=True)
+        places = [f"ws://127.0.0.1:{server.port}/", server.url]
+        if has_ipv6():
+            places.append(f"ws://[::1]:{server.port}/")
+        for place in places:
+            assert (await http.fetch(place.replace("ws://", "http://"))).code == 200
+        http.close()
+        await server.close()
 
 
 async def test_port_in_use():

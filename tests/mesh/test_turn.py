@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pooled_nb.errors import BadOption
-from pooled_nb.mesh.ice import IcePolicy
-from pooled_nb.mesh.turn import parse
-from pooled_nb.room.opening import ice_for
+from pooled_nb.mesh.ice import PUBLIC_STUN, TurnServer
+from pooled_nb.mesh.turn import in_order, parse, server, stun
 
 
 @pytest.mark.parametrize(
@@ -19,6 +18,7 @@ from pooled_nb.room.opening import ice_for
         ("TURN:a%40b:p%3Aw%2F%40@relay:1", "turn:relay:1?transport=udp", "a@b", "p:w/@"),
         ("turn:1700000000:ana:aB+/=@relay", "turn:relay:3478?transport=udp", "1700000000:ana", "aB+/="),
         ("turn:ana:p@w@relay", "turn:relay:3478?transport=udp", "ana", "p@w"),
+        ("turn:ana:pw@[2001:db8::1]:80", "turn:[2001:db8::1]:80?transport=udp", "ana", "pw"),
         ("turn:relay:3478", "turn:relay:3478?transport=udp", "", ""),
         (" turn:ana:@relay \n", "turn:relay:3478?transport=udp", "ana", ""),
     ],
@@ -44,6 +44,7 @@ def test_a_relay(text: str, url: str, user: str, password: str) -> None:
         "turn:ana:hunter2 x@relay",
         "turn:ana:hunter2@relay?transport=sctp",
         "turn:ana:hunter2@" + "x" * 2000,
+        "turn:ana:hunter2@[1::2::3]",
     ],
 )
 def test_what_is_none_is_not_repeated(text: str) -> None:
@@ -54,16 +55,49 @@ def test_what_is_none_is_not_repeated(text: str) -> None:
     assert "turn:USER:PASSWORD@HOST:PORT" in error.value.next_step
 
 
-def test_rooms_with_devices_elsewhere_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reaches aiortc for a server in the open, and never a room on one machine or local network."""
-    monkeypatch.setenv("POOLED_TURN", "turn:ana:pw@relay")
-    policy = ice_for("wss://rooms.example.org:443/")
-    assert policy.turn == parse("turn:ana:pw@relay")
-    servers = policy.configuration().iceServers
-    assert [(s.urls, s.username, s.credential) for s in servers[-1:]] == [
-        ("turn:relay:3478?transport=udp", "ana", "pw")
+def test_the_secret_is_in_no_text_of_a_relay() -> None:
+    """DESIGN section 7: user and password reach no log and no exception."""
+    relay = parse("turn:ana:hunter2@relay.example.org:80")
+    assert relay is not None
+    assert "hunter2" not in f"{relay!r} {relay}"
+    assert "ana" not in f"{relay!r} {relay}"
+    assert relay.place == "relay.example.org:80"
+
+
+def test_the_order_of_several() -> None:
+    """UDP before TCP before TLS; each once; a few."""
+    urls = ["turns:a", "turn:a?transport=tcp", "turn:a", "turn:a:3478", "turn:b", "turn:c", "turns:d"]
+    relays = in_order(found for url in urls if (found := server(url, "u", "p")) is not None)
+    assert [(relay.place, relay.transport) for relay in relays] == [
+        ("a:3478", "udp"),
+        ("b:3478", "udp"),
+        ("c:3478", "udp"),
+        ("a:3478", "tcp"),
     ]
-    assert ice_for("ws://127.0.0.1:9000/") == IcePolicy.local()
-    assert ice_for("ws://192.168.1.5:9000/").turn is None
-    monkeypatch.delenv("POOLED_TURN")
-    assert ice_for("wss://rooms.example.org:443/").turn is None
+    assert TurnServer(url="turns:a:5349?transport=tcp").transport == "tls"
+
+
+@pytest.mark.parametrize(
+    ("texts", "urls"),
+    [
+        (["stun:a:1", "b", " STUN:c "], ("stun:a:1", "stun:b:3478", "stun:c:3478")),
+        (["a", "stun:a:3478"], ("stun:a:3478",)),
+        ([], ()),
+        ([" "], ()),
+        (["off"], ()),
+        (["Default"], PUBLIC_STUN),
+    ],
+)
+def test_stun_servers(texts: list[str], urls: tuple[str, ...]) -> None:
+    """PROTOCOL section 2, ICE: the STUN list is a setting; empty: none."""
+    assert stun(texts) == urls
+
+
+@pytest.mark.parametrize(
+    "texts", [["turn:ana:hunter2@a"], ["hunter2 x"], ["a:0"], ["a:99999"], ["a"] * 9, ["x" * 2000]]
+)
+def test_what_is_no_stun_list(texts: list[str]) -> None:
+    with pytest.raises(BadOption) as error:
+        stun(texts)
+    assert "hunter2" not in str(error.value)
+    assert "stun:HOST:PORT" in error.value.next_step

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pooled_nb.errors import LinkFailed, RoomError, RoomNotFound, SignalingDown
-from pooled_nb.mesh.network import Path
+from pooled_nb.mesh.network import NoServer, Path
 
 EXPIRE_S = 5.0
 """A message to an absent id comes back after this."""
@@ -108,6 +108,11 @@ class SimConnection:
         self.connection_id = connection_id
         self.label = label
         self.dialed = dialed
+        # A certificate for each connection, as aiortc makes one; None: what signaling carried has no one.
+        self.prints: tuple[str, str] | None = (
+            f"sha-256 {connection_id}:{own}",
+            f"sha-256 {connection_id}:{remote}",
+        )
         self.failure = ""
         self.control = SimChannel(self, "control")
         self.wire = SimChannel(self, "wire")
@@ -125,7 +130,7 @@ class SimConnection:
         return self.control, self.wire, self.keepalive
 
     def fingerprints(self) -> tuple[str, str] | None:
-        return f"sha-256 {self.own}", f"sha-256 {self.remote}"
+        return self.prints
 
     def become(self, state: str) -> None:
         if self.state in ("closed", state):
@@ -157,6 +162,7 @@ class SimEndpoint:
     id: str
     server: str
     token: str
+    passed: tuple[str, ...] = ()
     on_connection: Callable[[SimConnection], None] | None = None
     on_outage: Callable[[bool], None] | None = None
     dials: int = 0
@@ -186,7 +192,8 @@ class SimNetwork:
         self.dead_servers: set[str] = set()
         self.killed: set[str] = set()
         self.refuse_open: set[str] = set()
-        """Ids whose connections never open."""
+        """Ids whose connections never open: they fail after `failed_s`."""
+        self.failed_s = FAILED_S
         self._cut: set[frozenset[str]] = set()
         self._registered: dict[tuple[str, str], SimEndpoint] = {}
         self._connections: list[SimConnection] = []
@@ -233,10 +240,12 @@ class SimNetwork:
     async def register(
         self, id: str | None, servers: Sequence[str], *, token: str | None = None
     ) -> SimEndpoint:
+        passed: list[str] = []
         for server in servers:
             await asyncio.sleep(2 * self.latency)
             if not self.up or server in self.dead_servers:
                 await asyncio.sleep(8.0)
+                passed.append(f"{server} (no answer)")
                 continue
             self._count += 1
             id = id or f"device-{self._count:04d}"
@@ -244,10 +253,10 @@ class SimNetwork:
             if held and (token is None or held.token != token):
                 raise RoomError(f"The id {id} is taken.", "Try another code.")
             token = token or f"token-{self._count:04d}"
-            endpoint = self._registered[server, id] = SimEndpoint(self, id, server, token)
+            endpoint = self._registered[server, id] = SimEndpoint(self, id, server, token, tuple(passed))
             self.killed.discard(id)
             return endpoint
-        raise SignalingDown(f"No signaling server answers ({', '.join(servers)}).", "Check the network.")
+        raise NoServer(passed, "Check the network.")
 
     def unregister(self, endpoint: SimEndpoint) -> None:
         if self._registered.get((endpoint.server, endpoint.id)) is endpoint:
@@ -264,20 +273,29 @@ class SimNetwork:
             await asyncio.sleep(ANSWER_S)
             raise LinkFailed("It did not answer.", "Try again.")
         await asyncio.sleep(self._delay(caller.id, remote))
-        self._count += 1
-        cid = f"dc_{self._count}"
-        near = SimConnection(self, caller.id, remote, cid, label, True)
-        far = SimConnection(self, remote, caller.id, cid, label, False)
-        near.other, far.other = far, near
-        for a, b in zip(near.channels, far.channels, strict=True):
-            a.other, b.other = b, a
-        self._connections += [near, far]
+        near, far = self.pair(caller.id, remote, label)
         if callee.on_connection:
             callee.on_connection(far)
         await asyncio.sleep(self._delay(caller.id, remote))
-        for end in (near, far):
-            self._later(self._delay(caller.id, remote), lambda end=end: self._open(end))
+        self.opens(near, far)
         return near
+
+    def pair(self, a: str, b: str, label: str) -> tuple[SimConnection, SimConnection]:
+        """Both ends of a connection that ``a`` dialed, as far as the two ends were told its ids."""
+        self._count += 1
+        cid = f"dc_{self._count}"
+        near = SimConnection(self, a, b, cid, label, True)
+        far = SimConnection(self, b, a, cid, label, False)
+        near.other, far.other = far, near
+        for one, other in zip(near.channels, far.channels, strict=True):
+            one.other, other.other = other, one
+        self._connections += [near, far]
+        return near, far
+
+    def opens(self, *ends: SimConnection) -> None:
+        """Their channels open soon."""
+        for end in ends:
+            self._later(self._delay(end.own, end.remote), lambda end=end: self._open(end))
 
     # -- the wire -------------------------------------------------------------------------------
 
@@ -320,7 +338,7 @@ class SimNetwork:
         if end.state != "connecting":
             return
         if self._gone(end) or {end.own, end.remote} & self.refuse_open:
-            self._later(FAILED_S, lambda: end.become("failed"))
+            self._later(self.failed_s, lambda: end.become("failed"))
             return
         end.become("connected")
         for channel in end.channels:

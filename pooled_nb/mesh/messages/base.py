@@ -21,15 +21,25 @@ Flag = Annotated[bool, Meta(description="flag")]
 Text40 = Annotated[str, Meta(max_length=200)]
 """A name before it is cut to 40 characters: longer than 200 is not a name."""
 Id = Annotated[str, Meta(min_length=1, max_length=100)]
-Secret = Annotated[str, Meta(min_length=22, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
-Digest = Annotated[str, Meta(min_length=64, max_length=64, pattern=r"^[0-9a-f]+$")]
+# `\Z`, since `$` would let a line feed at the end pass.
+Secret = Annotated[str, Meta(min_length=22, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+Digest = Annotated[str, Meta(min_length=64, max_length=64, pattern=r"^[0-9a-f]+\Z")]
 Sentence = Annotated[str, Meta(max_length=2_000)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Real = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """A map inside a message, read by the same rules."""
+    """A map inside a message, read by the same rules. What is secret is in no text form of it."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        hidden = {name for name, _, hint, _, _ in _fields(type(self)) if Secret in (hint, *get_args(hint))}
+        said = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return [(name, "..." if name in hidden and value is not None else value) for name, value in said]
 
 
 class Message(Part, frozen=True, kw_only=True):

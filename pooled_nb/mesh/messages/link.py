@@ -60,7 +60,10 @@ class DeviceMeta(Part, frozen=True, kw_only=True):
 
 @message("hello")
 class Hello(Message, frozen=True, kw_only=True):
-    """First on every link, by both, at ``open``. ``v`` absent is another version."""
+    """First on every link, by both, at ``open``. ``v`` absent is another version.
+
+    ``key`` and ``pass_``: the raw secrets of a device from before the proofs. Ours never say them.
+    """
 
     name: Text40 = ""
     meta: DeviceMeta = field(default_factory=DeviceMeta)
@@ -70,8 +73,10 @@ class Hello(Message, frozen=True, kw_only=True):
     auth: Flag = False
     join: Flag = False
     jc: Digest | None = None
-    kc: Digest | None = None
-    pid: Annotated[str, Meta(min_length=32, max_length=32, pattern=r"^[0-9a-f]+$")] | None = None
+    kc: Flag = False
+    pid: Annotated[str, Meta(min_length=32, max_length=32, pattern=r"^[0-9a-f]+\Z")] | None = None
+    key: Secret | None = None
+    pass_: Secret | None = field(default=None, name="pass")
     back: Flag = False
 
 

@@ -23,8 +23,6 @@ ANSWER_S = 8.0
 LAST_ANSWER_S = 20.0
 BACKOFF_S = (2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds before each reconnection; the last one repeats."""
-SETTLE_S = 1.0
-"""A server that takes an id over says no OPEN (DESIGN section 4): no refusal for this long is a yes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +50,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The server ``index`` holds our id; said once."""
+    """The server ``index`` holds our id; said once. ``tries``: how those before it failed."""
 
     index: int
+    tries: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +103,24 @@ class State(enum.Enum):
 class Client:
     """One id at one signaling server.
 
+    A server that takes an id over says no OPEN (DESIGN section 4). So this device writes to itself: what
+    comes back shows that the server has its id. One that accepts sockets and says nothing gives no answer.
+
     Parameters
     ----------
     servers
         How many servers there are to try, in order. At least one.
+    id
+        Ours.
     resumes
         The token was kept from an earlier registration, so the very first socket may take the id over
         from one that died (a host that was killed and started again).
     """
 
-    def __init__(self, servers: int, *, resumes: bool = False) -> None:
+    def __init__(self, servers: int, *, id: str, resumes: bool = False) -> None:
         if servers < 1:
             raise ValueError("no server to try")
+        self._id = id
         self._servers = servers
         self._resumes = resumes
         self._settling = False
@@ -153,11 +158,11 @@ class Client:
             return [Hang(attempt)]
         if self._state is State.REDIALING:
             self._state = State.SETTLING
-        if self._state is State.SETTLING or (self._state is State.TRYING and self._resumes):
-            self._settling = True
-            self._deadline = now + SETTLE_S
         if self._state in (State.TRYING, State.SETTLING):
             self._heartbeat = now + HEARTBEAT_S
+        if self._state is State.SETTLING or (self._state is State.TRYING and self._resumes):
+            self._settling = True
+            return [Write(shapes.to_self(self._id))]
         return []
 
     def received(self, attempt: int, text: str | bytes, now: float) -> list[Action]:
@@ -170,16 +175,17 @@ class Client:
             case shapes.Open():
                 return self._up(now)
             case shapes.IdTaken(payload=payload):
-                return self._taken(payload.msg if payload else "", now)
+                return self._taken(shapes.said(payload), now)
             case shapes.Error(payload=payload):
-                return self._lost(
-                    "server-error" + (f": {payload.msg}" if payload and payload.msg else ""), now
-                )
+                words = shapes.said(payload)
+                return self._lost(f"server-error: {words}" if words else "server-error", now)
             case shapes.InvalidKey():
                 return self._lost("server-error: it does not serve this application's key", now)
             case message:
                 actions = self._up(now) if self._settling else []
-                return [*actions, Deliver(message)] if self._state is State.REGISTERED else []
+                # Nobody else has our id: what says so is our own question, or a lie.
+                wanted = self._state is State.REGISTERED and message.src != self._id
+                return [*actions, Deliver(message)] if wanted else actions
 
     def lost(self, attempt: int, why: str, now: float) -> list[Action]:
         """The socket of this attempt could not be opened, or closed."""
@@ -202,7 +208,7 @@ class Client:
             self._deadline = None
             match self._state:
                 case State.TRYING | State.REDIALING | State.SETTLING:
-                    actions += self._up(now) if self._settling else self._lost("no answer", now)
+                    actions += self._lost("no answer", now)
                 case State.WAITING:
                     self._state = State.REDIALING
                     actions.append(self._dial(now))
@@ -232,7 +238,7 @@ class Client:
             self._heartbeat = now + HEARTBEAT_S
         match was:
             case State.TRYING:
-                return [Registered(self._index)]
+                return [Registered(self._index, tuple(self._tries))]
             case State.REDIALING | State.SETTLING:
                 return [Outage(False)]
             case _:
@@ -268,6 +274,6 @@ class Client:
         self._deadline = self._heartbeat = None
 
 
-def tried(shown: Sequence[str], tries: Sequence[tuple[int, str]]) -> str:
-    """How each server failed, for people: ``"cloud (no answer), 10.0.0.4:9000 (network: refused)"``."""
-    return ", ".join(f"{shown[i]} ({why})" for i, why in tries)
+def tried(shown: Sequence[str], tries: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    """How each server failed, for people: ``cloud (no answer)``."""
+    return tuple(f"{shown[i]} ({why})" for i, why in tries)

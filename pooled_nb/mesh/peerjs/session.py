@@ -9,16 +9,20 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.iostream import StreamClosedError
+from tornado.iostream import StreamClosedError, UnsatisfiableReadError
+from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
 from tornado.websocket import (
     WebSocketClientConnection,
     WebSocketClosedError,
+    WebSocketError,
     websocket_connect,
 )
 
 from pooled_nb.errors import RoomError, SignalingDown
 from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.network import NoServer
 from pooled_nb.mesh.peerjs import client, shapes
+from pooled_nb.mesh.peerjs.quiet import quiet
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +31,10 @@ PING_S = 20.0
 
 
 CLOSE_S = 1.0
+
+
+class IdRefused(RoomError):
+    """A server answered, and does not give this id: another holds it."""
 
 
 class Session:
@@ -38,6 +46,8 @@ class Session:
         The whole WebSocket URL of each server, query included. Holds the token: never logged or shown.
     shown
         Each server as people know it.
+    id
+        The one that the URLs name.
     resumes
         Their token was kept from an earlier registration.
     on_message
@@ -52,6 +62,7 @@ class Session:
         urls: Sequence[str],
         shown: Sequence[str],
         *,
+        id: str,
         resumes: bool = False,
         on_message: Callable[[shapes.PeerMessage], None],
         on_outage: Callable[[bool], None],
@@ -61,7 +72,7 @@ class Session:
         self._shown = list(shown)
         self._on_message = on_message
         self._on_outage = on_outage
-        self._client = client.Client(len(self._urls), resumes=resumes)
+        self._client = client.Client(len(self._urls), id=id, resumes=resumes)
         self._registered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._socket: WebSocketClientConnection | None = None
         self._socket_attempt = 0
@@ -72,6 +83,8 @@ class Session:
         """The server that answered, as people know it."""
         self.index = 0
         """Its place in the list."""
+        self.passed: tuple[str, ...] = ()
+        """Those before it, and why they did not answer."""
 
     @property
     def is_up(self) -> bool:
@@ -83,9 +96,9 @@ class Session:
 
         Raises
         ------
-        SignalingDown
+        NoServer
             None answered.
-        RoomError
+        IdRefused
             One answered no.
         """
         self._do(self._client.start(self._clock.now()))
@@ -138,19 +151,20 @@ class Session:
                     self._hang(attempt)
                 case client.Write(text):
                     self._write(text)
-                case client.Registered(index):
+                case client.Registered(index, tries):
+                    self.passed = client.tried(self._shown, tries)
                     self._settle(index)
                 case client.Refused(index, why):
                     self._settle(
-                        RoomError(
+                        IdRefused(
                             f"The signaling server {self._shown[index]} does not give this id: {why}.",
                             "Take another code, or wait 90 seconds if the room was just closed elsewhere.",
                         )
                     )
                 case client.Exhausted(tries):
                     self._settle(
-                        SignalingDown(
-                            f"No signaling server answers: {client.tried(self._shown, tries)}.",
+                        NoServer(
+                            client.tried(self._shown, tries),
                             "Check the network, or name another server (--signal, signal=).",
                         )
                     )
@@ -168,7 +182,16 @@ class Session:
         """Open the socket of one attempt and say how it went."""
         # Tornado cannot be told to stop connecting: the task that it starts for it is ended here, and its
         # socket at the same limit.
-        request = HTTPRequest(self._urls[index], connect_timeout=limit, request_timeout=limit)
+        request = HTTPRequest(
+            self._urls[index],
+            connect_timeout=limit,
+            request_timeout=limit,
+            # It answers a handshake, and with nothing else: what comes instead is not kept, nor unpacked,
+            # and nobody is sent elsewhere.
+            follow_redirects=False,
+            decompress_response=False,
+            streaming_callback=_ignore,
+        )
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         early: list[str | bytes | None] | None = []
@@ -186,15 +209,16 @@ class Session:
                 self._do(self._client.received(attempt, text, self._clock.now()))
 
         others = asyncio.all_tasks()
-        connecting = asyncio.ensure_future(
-            websocket_connect(
-                request,
-                on_message_callback=heard,
-                ping_interval=PING_S,
-                ping_timeout=PING_S,
-                max_message_size=shapes.MAX_TEXT,
+        with quiet():
+            connecting = asyncio.ensure_future(
+                websocket_connect(
+                    request,
+                    on_message_callback=heard,
+                    ping_interval=PING_S,
+                    ping_timeout=PING_S,
+                    max_message_size=shapes.MAX_TEXT,
+                )
             )
-        )
         jobs = asyncio.all_tasks() - others
         try:
             socket = await asyncio.shield(connecting)
@@ -274,19 +298,33 @@ def _close_late(connecting: asyncio.Future[WebSocketClientConnection]) -> None:
         connecting.result().close()
 
 
+def _ignore(chunk: bytes) -> None:
+    """Of an answer that is no handshake."""
+
+
 def _words(error: Exception) -> str:
     """Name an outage as PeerJS does, with a hint for people; never the URL, which holds the token."""
     match error:
-        case HTTPClientError(code=599):
+        case HTTPTimeoutError():
             return "no answer"
+        case HTTPStreamClosedError():
+            return "socket-closed"
+        case HTTPClientError(code=code) if 300 <= code < 400:
+            return f"server-error: it points elsewhere, HTTP {code}"
         case HTTPClientError(code=code):
-            return f"server-error: HTTP {code}"
+            return "no answer" if code == 599 else f"server-error: HTTP {code}"
+        case ssl.SSLCertVerificationError(verify_message=str() as why) if why:
+            return f"ssl-unavailable: its certificate is not accepted, {why.rstrip('.')}"
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "ssl-unavailable: it does not speak TLS"
         case ssl.SSLError():
             return "ssl-unavailable"
         case ConnectionRefusedError():
             return "network: connection refused"
         case StreamClosedError(real_error=OSError() as real):
             return _words(real)
+        case StreamClosedError() | WebSocketError() | UnsatisfiableReadError():
+            return "socket-error: this is no signaling server"
         case OSError(strerror=str() as why) if why:
             return f"network: {why}"
         case _:

@@ -15,6 +15,9 @@ from msgspec import Meta, Struct, field
 MAX_TEXT = 256 * 1024
 """Characters of one signaling message; a description with many candidates has some ten thousand."""
 
+MAX_SAID = 120
+"""Characters of a server's own words that are shown."""
+
 Id = Annotated[str, Meta(min_length=1, max_length=100)]
 ConnectionId = Annotated[str, Meta(min_length=1, max_length=100)]
 Sentence = Annotated[str, Meta(max_length=1_000)]
@@ -165,8 +168,19 @@ def read(text: str | bytes) -> ServerMessage | None:
         return None
 
 
+def said(msg: Msg | None) -> str:
+    """What a server says about a refusal, as people may read it: one short line of printable text."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in msg.msg).split()) if msg else ""
+    return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}…"
+
+
 HEARTBEAT = '{"type":"HEARTBEAT"}'
 """Only this keeps a client alive at the server."""
+
+
+def to_self(id: str) -> str:
+    """A message that a server passes back to its sender: any passes a candidate on, to whatever id."""
+    return write("CANDIDATE", id, CandidatePayload(candidate=IceCandidate(), connection_id="dc_self"))
 
 
 def write(type: str, dst: str, payload: Struct | None = None) -> str:

@@ -22,6 +22,8 @@ PATIENCE_S = 60.0
 PATIENCE_AFTER_CLOSE_S = 5.0
 CLOSE_COUNTS_S = 15.0
 """How long a closed channel makes the shorter patience hold."""
+PATIENCE_EXPECTED_S = 1.0
+"""How long a gap waits for channels that are only expected, however many and whoever opened them."""
 MAX_HELD = 1 << 28
 """Bytes of half and of waiting frames. Beyond what an honest peer has in flight; the link fails there."""
 _SLICE_COST = 300
@@ -56,6 +58,7 @@ class Receiver:
         self.skipped = self.refused = 0
         self._due = 1
         self._shown: dict[Hashable, int] = {}
+        self._expected: set[Hashable] = set()
         self._closed: set[Hashable] = set()
         self._closed_at = float("-inf")
         self._half: dict[int, _Half] = {}
@@ -76,16 +79,37 @@ class Receiver:
 
     def opened(self, key: Hashable) -> None:
         """A channel opened: from now on it counts among those that must have gone past a gap."""
+        self._expected.discard(key)
         self._closed.discard(key)
         self._shown.setdefault(key, 0)
 
+    def expected(self, key: Hashable) -> None:
+        """The other end may use this channel already, and nobody has proved yet that it is the other end's
+        (section 4): a gap waits for it, but only so long (`PATIENCE_EXPECTED_S`).
+        """
+        if key not in self._shown:
+            self._expected.add(key)
+
     def closed(self, key: Hashable, now: float) -> list[Frame]:
-        """A channel closed; returns the frames that need not wait for it."""
-        if self.failed or self._shown.pop(key, None) is None:
+        """A channel closed, or is expected no more; returns the frames that need not wait for it."""
+        if self.failed:
+            return []
+        if key in self._expected:
+            self._expected.remove(key)
+            return self._release(now)
+        if self._shown.pop(key, None) is None:
             return []
         self._closed.add(key)
         self._closed_at = now
         return self._release(now)
+
+    def over(self, now: float) -> list[Frame]:
+        """All channels are closed or expected no more; returns every whole frame that is held."""
+        self._expected.clear()
+        self._closed |= self._shown.keys()
+        self._shown.clear()
+        self._closed_at = now
+        return [] if self.failed else self._release(now)
 
     def slice(self, key: Hashable, data: bytes | bytearray | memoryview, now: float) -> list[Frame]:
         """One message of a wire channel; returns the frames to run now, ids rising."""
@@ -171,10 +195,12 @@ class Receiver:
 
     def _give_up(self, oldest: int, now: float) -> bool:
         """Whether all missing ids below the oldest complete frame are skipped."""
-        # Every channel has its slices in rising id order: past this id, nothing older can come over it.
-        if all(shown >= oldest for shown in self._shown.values()):
-            return True
         stuck = now - self._stuck_since
+        # Every channel has its slices in rising id order: past this id, nothing older can come over it.
+        if all(shown >= oldest for shown in self._shown.values()) and (
+            not self._expected or stuck >= PATIENCE_EXPECTED_S
+        ):
+            return True
         if stuck >= PATIENCE_S:
             return True
         return stuck >= PATIENCE_AFTER_CLOSE_S and now - self._closed_at <= CLOSE_COUNTS_S

@@ -1,0 +1,45 @@
+"""Messages by which devices hand each other pieces of the room's model (PROTOCOL section 6, ``ai-wget``)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from pooled_nb.mesh.messages.base import Count, Flag, Message, message
+
+Offset = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""Bytes of a file: model files are larger than 2 GiB."""
+Asked = Annotated[str, Meta(min_length=1, max_length=100)] | Count
+"""Names one request among those of its device; only ever echoed."""
+
+
+@message("ai-wget")
+class Wget(Message, frozen=True, kw_only=True):
+    """Asks for bytes ``lo`` to ``hi`` (inclusive) of a file; at most ``win`` of them unacknowledged."""
+
+    id: Asked
+    url: Annotated[str, Meta(max_length=2_000)]
+    lo: Offset
+    hi: Offset
+    win: Count | None = None
+
+
+@message("ai-wpart")
+class Wpart(Message, frozen=True, kw_only=True):
+    """A part at ``off`` (counted from ``lo``), the end, or that there is nothing to be had here."""
+
+    id: Asked
+    off: Offset | None = None
+    data: Annotated[bytes, Meta(max_length=65_536)] | None = None
+    done: Flag = False
+    miss: Flag = False
+
+
+@message("ai-wack")
+class Wack(Message, frozen=True, kw_only=True):
+    """``got`` bytes have arrived, or no more are wanted."""
+
+    id: Asked
+    got: Offset | None = None
+    cancel: Flag = False

@@ -1,0 +1,196 @@
+"""Many that dial at once (PROTOCOL section 2): all are answered in turn, and no turn is long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pooled_nb.mesh import endpoint
+from pooled_nb.mesh.callers import A_TURN, MAX_WAITING, PATIENCE_S, TURN_S, Callers
+from pooled_nb.mesh.descriptions import MAX_CANDIDATES
+from pooled_nb.mesh.link import Link
+from pooled_nb.mesh.linkbook import GIVES_WAY_S as LINK_S
+from pooled_nb.mesh.linkbook import MAX_WAITING as MAX_LINKS
+from pooled_nb.mesh.linkbook import LinkBook
+from pooled_nb.mesh.messages.link import Hello
+from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.peerjs.shapes import (
+    CandidatePayload,
+    Description,
+    IceCandidate,
+    Offer,
+    OfferPayload,
+)
+from tests.mesh.rtctools import (
+    ROOM,
+    FastClock,
+    nothing_left,
+    offer_text,
+    opened,
+    raw,
+    registered,
+    said,
+    served,
+    until,
+)
+
+
+def offer(src: str, cid: str = "dc_1") -> Offer:
+    return Offer(src=src, payload=OfferPayload(sdp=Description("offer", ""), connection_id=cid))
+
+
+def candidate(cid: str = "dc_1") -> CandidatePayload:
+    return CandidatePayload(candidate=IceCandidate(candidate="x"), connection_id=cid)
+
+
+def test_a_hundred_at_once_are_all_answered_a_few_in_a_turn() -> None:
+    """PROTOCOL section 2, DESIGN section 3: nothing blocks the loop above 50 ms."""
+    line = Callers(at_once=64, each=12)
+    assert all(line.offer(offer(f"d{number}"), 0.0) for number in range(100))
+    now, new, answered, turns = 0.0, Counter[str](), [], []
+    while line.wake is not None:
+        turn = 0
+        while (caller := line.next(new, now)) is not None:
+            new[caller.offer.src] += 1
+            answered.append(caller.offer.src)
+            turn += 1
+        turns.append(turn)
+        if new.total() > 60:  # the first ones are connected by now
+            new.clear()
+        now = max(line.wake or 0.0, now) + 1e-6
+    assert answered == [f"d{number}" for number in range(100)]
+    assert max(turns) == A_TURN
+    assert now < 1.0
+
+
+def test_one_that_comes_alone_waits_for_nothing() -> None:
+    line = Callers(at_once=64, each=12)
+    assert line.wake is None
+    line.offer(offer("a"), 5.0)
+    caller = line.next({}, 5.0)
+    assert caller is not None
+    assert caller.offer.src == "a"
+    assert line.wake is None
+
+
+def test_candidates_of_who_waits_are_kept_and_others_ignored() -> None:
+    """PROTOCOL section 2: "JSON text on a WebSocket"; candidates follow their OFFER at once."""
+    line = Callers(at_once=1, each=12)
+    line.offer(offer("a"), 0.0)
+    for _ in range(MAX_CANDIDATES + 5):
+        line.candidate("a", candidate())
+    line.candidate("b", candidate())
+    line.candidate("a", candidate("dc_2"))
+    assert line.next({"x": 1}, 0.0) is None, "all places are taken"
+    caller = line.next({}, TURN_S)
+    assert caller is not None
+    assert len(caller.candidates) == MAX_CANDIDATES
+    assert len(line) == 0
+
+
+def test_who_has_waited_15_s_has_given_up() -> None:
+    """PROTOCOL section 2: a join stops at 15 s."""
+    line = Callers(at_once=1, each=12)
+    line.offer(offer("old"), 0.0)
+    line.offer(offer("new"), 1.0)
+    caller = line.next({}, PATIENCE_S)
+    assert caller is not None
+    assert caller.offer.src == "new"
+    assert line.next({}, PATIENCE_S + TURN_S) is None
+    assert line.wake is None
+
+
+def test_one_device_that_dials_without_end_holds_up_nobody() -> None:
+    """PROTOCOL section 2: who has the fewest connections coming to be goes first."""
+    line = Callers(at_once=64, each=12)
+    taken = [line.offer(offer("one", f"dc_{number}"), 0.0) for number in range(50)]
+    assert taken == [True] * 12 + [False] * 38
+    assert not line.offer(offer("one", "dc_0"), 0.0), "it stands in the line"
+    line.offer(offer("other"), 0.0)
+    new = Counter({"one": 3})
+    caller = line.next(new, 0.0)
+    assert caller is not None
+    assert caller.offer.src == "other"
+    assert line.next(Counter({"one": 12}), 0.0) is None
+    assert line.next({}, 0.0, room=False) is None, "the room has no place for one more link"
+    assert line.next({}, 0.0) is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20), st.floats(0, 8)), max_size=400))
+def test_what_waits_is_bounded(events: list[tuple[int, int, float]]) -> None:
+    line, now, new = Callers(at_once=8, each=3), 0.0, Counter[str]()
+    for src, cid, step in events:
+        now += step if cid == 0 else 0.0
+        line.offer(offer(f"d{src}", f"dc_{cid}"), now)
+        line.candidate(f"d{src}", candidate(f"dc_{cid}"))
+        if cid % 3 == 0 and (caller := line.next(new, now)) is not None:
+            assert now - caller.since < PATIENCE_S
+            assert new[caller.offer.src] < 3
+            new[caller.offer.src] += 1
+            assert new.total() <= 8
+        if cid == 20:
+            new.clear()
+        assert len(line) <= MAX_WAITING
+        assert all(n <= 3 for n in Counter(key[0] for key in line._line).values())
+
+
+async def test_more_than_may_come_at_a_time_all_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 2: who dials a full endpoint waits in line, and is answered in time."""
+    monkeypatch.setattr(endpoint, "MAX_NEW", 2)
+    async with nothing_left(), served() as server, registered(server.url, id=ROOM) as host:
+        taken: list[Connection] = []
+        host.on_connection = taken.append
+        room = False
+        host.has_room = lambda: room
+        async with contextlib.AsyncExitStack() as stack:
+            guests = [await stack.enter_async_context(registered(server.url)) for _ in range(6)]
+            dials = [asyncio.ensure_future(guest.dial(ROOM)) for guest in guests]
+            await until(lambda: len(host._callers) == 6)
+            assert not taken
+            room = True
+            await opened(*await asyncio.wait_for(asyncio.gather(*dials), 30))
+            assert len(taken) == 6
+            assert len(host._callers) == 0
+
+
+async def test_one_that_never_comes_to_be_gives_way_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 2: OFFERs that nobody stands behind keep nobody out."""
+    monkeypatch.setattr(endpoint, "MAX_NEW", 2)
+    clock = FastClock(20)
+    async with nothing_left(), served() as server, registered(server.url, id=ROOM, clock=clock) as host:
+        host.on_connection = lambda _connection: None
+        liar = await raw(server, "liar")
+        made, payload = await offer_text()
+        for number in range(2):
+            await liar.say(said("OFFER", {**payload, "connectionId": f"dc_{number}"}))
+        await until(lambda: len(host._connections) == 2)
+        async with registered(server.url) as guest:
+            await opened(await asyncio.wait_for(guest.dial(ROOM), 30))
+        liar.close()
+        await made.close()
+        await until(lambda: not host._connections)
+
+
+def test_a_full_room_has_a_place_again_when_a_link_stays_silent() -> None:
+    """PROTOCOL section 3: links wait for admission in a bounded number; slow ones are given time."""
+    book = LinkBook("me")
+
+    def link(number: int, hello: Hello | None) -> Link:
+        state = SimpleNamespace(hello=hello, now=0.0)
+        return cast("Link", SimpleNamespace(remote=f"d{number}", state=state, is_admitted=False))
+
+    for number in range(MAX_LINKS):
+        assert book.has_room(100.0)
+        book.add(link(number, Hello()))
+    assert not book.has_room(100.0), "all of them said hello: they are at the gate"
+    book.remove(book.of("d0")[0])
+    book.add(link(0, None))
+    assert not book.has_room(LINK_S - 0.1)
+    assert book.has_room(LINK_S)
