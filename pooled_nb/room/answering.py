@@ -113,6 +113,10 @@ class Answering:
             telling.place(self._outbox, entry, place)
         self._queue_changed()
 
+    def turn_away(self, asker: str, rid: str | None, question: Question, code: str, why: str) -> None:
+        """Refuse a question for a reason of the room's."""
+        self._refuse(Entry(asker, rid, question), code, why)
+
     def _meant(self, mid: int | None, asker: str) -> object:
         """What brings about the answer that is meant, last or under way; None where it is neither.
 

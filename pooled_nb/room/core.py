@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from pooled_nb.room.doorfacts import GateChoices, Invite, LobbyLine, NetworkChoice, NetworkFacts, Trust
 from pooled_nb.shard import Source
 
 Role = Literal["host", "worker", "guest"]
@@ -17,7 +18,22 @@ Style = Literal["greedy", "focused", "creative"]
 Visibility = Literal["all", "host", "asker"]
 Persona = Literal["plain", "kind", "expert"]
 Again = Literal["continue", "regen"]
-Verb = Literal["start", "redeal", "stop", "continue", "regen", "reset", "set", "close", "leave"]
+Verb = Literal[
+    "allow",
+    "deny",
+    "start",
+    "redeal",
+    "stop",
+    "continue",
+    "regen",
+    "reset",
+    "set",
+    "invite",
+    "kick",
+    "network",
+    "close",
+    "leave",
+]
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
@@ -171,6 +187,15 @@ class Status(Struct, frozen=True, kw_only=True):
     need_gb: float = 0.0
     """What the model needs in this room (weights and caches, GB); 0: not known here."""
     signaling: str = ""
+    lobby: list[LobbyLine] = field(default_factory=list)
+    """Who waits to be let in, longest first (host only)."""
+    gate: GateChoices = field(default_factory=GateChoices)
+    """Who comes in; known on the host only."""
+    trust: Trust = ""
+    """How this device knows its host; empty on the host."""
+    digits: str = ""
+    """The six digits of this device's own link to its host; empty where there are none."""
+    network: NetworkFacts = field(default_factory=NetworkFacts)
 
 
 def unheard(*_: object) -> None:
@@ -222,6 +247,41 @@ class RoomCore(Protocol):
 
     async def configure(self, settings: ChatSettings) -> None:
         """How the room answers from the next question on (host only). Raises `NotReady`, `BadOption`."""
+
+    async def allow(self, number: int) -> str:
+        """Let a device of the lobby in (host only); returns its name.
+
+        Raises
+        ------
+        NotReady
+            This device does not host the room, or that one waits no longer.
+        """
+
+    async def deny(self, number: int) -> str:
+        """Send a device of the lobby away: under its id it knocks no more (host only). As `allow`."""
+
+    async def kick(self, id: str) -> str:
+        """Throw a device out (host only); returns its name.
+
+        Its pass counts no more, and links given out before let nobody in without asking: it may hold one.
+
+        Raises
+        ------
+        NotReady
+            This device does not host the room, or that one is not in it.
+        """
+
+    def invite(self) -> Invite:
+        """The link that lets its holder in without asking (host only). Raises `NotReady`."""
+
+    async def renew_invite(self) -> Invite:
+        """A new link; the old ones only lead to the lobby. As `invite`."""
+
+    async def set_gate(self, choices: GateChoices) -> None:
+        """Who comes in from now on (host only). Raises `NotReady`."""
+
+    async def set_network(self, choice: NetworkChoice) -> NetworkFacts:
+        """By which ways new connections of this device are looked for. Raises `BadOption`."""
 
     async def stop(self) -> None:
         """End the running answer after the lap in flight, or take back the newest waiting question."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 
 from pooled_nb.errors import NotReady, RoomClosed
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
-from pooled_nb.mesh.messages import Message, chat
+from pooled_nb.mesh.messages import Message, chat, weights
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
-from pooled_nb.room import sentences
+from pooled_nb.mesh.newcomer import Newcomer
+from pooled_nb.room import sentences, serving
+from pooled_nb.room.admission import Admission
 from pooled_nb.room.asked import Asked
 from pooled_nb.room.core import (
     Again,
@@ -28,20 +29,26 @@ from pooled_nb.room.core import (
     unheard,
 )
 from pooled_nb.room.devicestatus import Known, device_status
+from pooled_nb.room.doorfacts import Confirm
 from pooled_nb.room.feed import Feed
+from pooled_nb.room.keeping import Slot
+from pooled_nb.room.leaving import in_turn
+from pooled_nb.room.networking import Networking
+from pooled_nb.room.nothost import NotHost
 from pooled_nb.room.questions import check_again, check_question, params_of
 from pooled_nb.room.style import heard_style, heard_visibility
 from pooled_nb.room.transcript import Transcript
+from pooled_nb.room.ways import Ways
 from pooled_nb.room.worker import Worker, room_key
 from pooled_nb.shard import Shard
 
-log = logging.getLogger(__name__)
-
+ENTERING = 80
+"""Percent of joining once the room is found: what follows takes as long as people do."""
 MAX_DOWNLOAD_GB = 20.0
 """What a room may make this device download, unless its person says otherwise."""
 
 
-class DeviceRoom:
+class DeviceRoom(NotHost, Networking):
     """`RoomCore` and `MeshListener` of a device that joined. Everything runs on the mesh loop.
 
     Parameters
@@ -50,6 +57,12 @@ class DeviceRoom:
         None: this device lends nothing and stays a guest.
     lends_gb
         What it lends at most.
+    newcomer
+        What it knows of the room: key, pass. None: nothing.
+    confirm
+        Asks this device's person whether the digits are the same on both screens; None: nobody confirms.
+    ways
+        By which ways its connections go.
     """
 
     def __init__(
@@ -66,12 +79,32 @@ class DeviceRoom:
         folder: str | None,
         max_download_gb: float = MAX_DOWNLOAD_GB,
         keepalive_ms: float = KEEPALIVE_MS,
+        newcomer: Newcomer | None = None,
+        confirm: Confirm | None = None,
+        ways: Ways | None = None,
     ) -> None:
         self.code = code
         self.on_change: Callable[[], None] = unheard
         self.on_notice: Callable[[str], None] = unheard
+        self._ways = ways
+        newcomer = newcomer or Newcomer()
         self.mesh = Mesh(
-            network=network, clock=clock, name=name, meta=meta, listener=self, keepalive_ms=keepalive_ms
+            network=network,
+            clock=clock,
+            name=name,
+            meta=meta,
+            listener=self,
+            gates=newcomer,
+            keepalive_ms=keepalive_ms,
+        )
+        self._admission = Admission(
+            code=code,
+            mesh=self.mesh,
+            clock=clock,
+            newcomer=newcomer,
+            confirm=confirm,
+            on_change=self._changed,
+            say=self._say,
         )
         self.transcript = Transcript()
         self._clock, self._shard, self._new_shard = clock, shard, new_shard
@@ -85,18 +118,29 @@ class DeviceRoom:
         self._progress: dict[str, int] = {}
         self._waiting = 0
         self._settings = ChatSettings()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._released: asyncio.Task[None] | None = None
         if shard:
             shard.on_died = self._on_shard_died
 
-    async def join(self, servers: list[str]) -> None:
-        """Find the room and be admitted.
+    def keep(self, slot: Slot | None, name: str) -> None:
+        """Save this device's pass in this slot, for this name. See `pooled_nb.room.keeping`."""
+        self._admission.keep(slot, name)
+
+    async def join(self, servers: list[str], progress: Callable[[int, str], None] | None = None) -> None:
+        """Find the room and be admitted; ``progress`` hears what is waited for, and the digits to compare.
 
         Raises
         ------
-        RoomNotFound, RoomRefused, LinkFailed, SignalingDown
+        RoomNotFound, RoomRefused, RoomClosed, LinkFailed, SignalingDown
         """
-        await self.mesh.join(self.code, servers)
+        before = self.on_notice
+        if progress is not None:
+            told = self.on_notice = lambda text: progress(ENTERING, text)
+        try:
+            await self._admission.enter(servers)
+        finally:
+            if progress is not None and self.on_notice is told:
+                self.on_notice = before
 
     @property
     def role(self) -> Role:
@@ -121,15 +165,10 @@ class DeviceRoom:
             worker=self._worker,
             known=Known(self._ready, self._held, self._progress, self._waiting, self._settings),
             mine=self._asked.answering,
+            trust=self._admission.newcomer.trust,
+            digits=self._admission.digits,
+            network=self.network,
         )
-
-    async def start(self, progress: Callable[[int, str], None] | None = None, *, fast: bool = False) -> None:
-        """Only the host starts a room."""
-        raise NotReady("Only the host starts the room.", "Ask the host to start it.")
-
-    async def configure(self, settings: ChatSettings) -> None:
-        """Only the host sets how the room answers."""
-        raise NotReady("Only the host sets how the room answers.", "Ask the host, or say it with a question.")
 
     def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         """See `RoomCore.ask`."""
@@ -173,16 +212,12 @@ class DeviceRoom:
         # By name, where one runs: it may have ended by now, and then the next must not be hit.
         self.mesh.send(self.mesh.creator, chat.Stop(rid=self._asked.rid))
 
-    async def reset(self) -> None:
-        """Only the host begins a new chat."""
-        raise NotReady("Only the host begins a new chat.", "Ask the host.")
-
     async def leave(self) -> None:
         """Leave the room. Never raises."""
         if self._state != "closed":
             self._over("You left the room.")
             await self.mesh.leave()
-        await self._release()
+        await asyncio.shield(self._release())
 
     # -- MeshListener ------------------------------------------------------------------------------
 
@@ -212,7 +247,9 @@ class DeviceRoom:
         self.on_change()
 
     def on_message(self, sender: str, message: Message) -> None:
-        """What the host says. Other devices have nothing to say here yet."""
+        """What the host says. Other devices only ask for weights."""
+        if isinstance(message, weights.Wget):
+            self.mesh.send(sender, serving.answer(message, self.mesh.facts(sender), relay=self.has_relay))
         if sender != self.mesh.creator:
             return
         shown = self.transcript.read(message)
@@ -257,7 +294,7 @@ class DeviceRoom:
         """Thrown out, the room is over, or the host is lost."""
         self._over(why)
         self.on_notice(why)
-        self._spawn(self._release())
+        self._release()
 
     # -- what changes ------------------------------------------------------------------------------
 
@@ -287,16 +324,28 @@ class DeviceRoom:
         self._set("closed", why)
         self._asked.close(RoomClosed(why))
 
-    async def _release(self) -> None:
-        """Give the memory back."""
-        try:
-            if self._worker:
-                await self._worker.close()
-            if self._shard:
-                self._shard.on_died = None
-                await self._shard.close()
-        except Exception:
-            log.exception("leaving was not clean")
+    def _release(self) -> asyncio.Task[None]:
+        """Give back memory, and the place where the pass is kept: once, and whoever waits waits for all."""
+        if self._released is None:
+            self._released = asyncio.get_running_loop().create_task(self._give_back(), name="pooled-release")
+        return self._released
+
+    async def _give_back(self) -> None:
+        await in_turn(
+            lambda: self._admission.close(self.mesh.end),
+            self.close_ways,
+            self._close_worker,
+            self._close_shard,
+        )
+
+    async def _close_worker(self) -> None:
+        if self._worker:
+            await self._worker.close()
+
+    async def _close_shard(self) -> None:
+        if self._shard:
+            self._shard.on_died = None
+            await self._shard.close()
 
     def _living_shard(self) -> Shard:
         if self._shard is None:
@@ -310,11 +359,6 @@ class DeviceRoom:
             self._worker.lost(why)
         self.on_notice(why)
 
-    def _spawn(self, job: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(job)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _set(self, state: State, why: str = "") -> None:
         if self._state != "closed":
             self._state, self._why = state, why
@@ -322,3 +366,6 @@ class DeviceRoom:
 
     def _changed(self) -> None:
         self.on_change()
+
+    def _say(self, text: str) -> None:
+        self.on_notice(text)

@@ -10,6 +10,7 @@ from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room import sentences
 from pooled_nb.room.core import ChatSettings, DeviceLine, Role, State, Status
+from pooled_nb.room.doorfacts import NetworkFacts, Trust
 from pooled_nb.room.lines import device_line
 from pooled_nb.room.may import verbs
 from pooled_nb.room.transcript import Transcript
@@ -38,6 +39,9 @@ def device_status(
     worker: Worker | None,
     known: Known,
     mine: bool,
+    trust: Trust,
+    digits: str,
+    network: NetworkFacts,
 ) -> Status:
     """See `RoomCore.status`. ``state`` and ``why`` as the room keeps them; ``mine`` as of `Status`."""
     answering, ready, held = transcript.answering, known.ready, known.held
@@ -64,6 +68,9 @@ def device_status(
         kv=held.kv or "f16",
         need_gb=sum(held.held.values()),
         signaling=mesh.server,
+        trust=trust,
+        digits=digits,
+        network=network,
     )
 
 

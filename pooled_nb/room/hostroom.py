@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pooled_nb.errors import RoomClosed
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.gatekeeper import Gatekeeper
 from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
-from pooled_nb.mesh.messages import Message, chat
+from pooled_nb.mesh.messages import Message, chat, weights
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
-from pooled_nb.room import sentences
+from pooled_nb.room import sentences, serving
 from pooled_nb.room.answering import Answering
-from pooled_nb.room.chain import AGAIN, Chain
+from pooled_nb.room.chain import AGAIN
+from pooled_nb.room.chaining import chain_of
 from pooled_nb.room.core import (
     Again,
     AnswerEvent,
@@ -29,26 +31,37 @@ from pooled_nb.room.core import (
 )
 from pooled_nb.room.dealer import Dealer, Settings
 from pooled_nb.room.dealing import Deal
-from pooled_nb.room.drafting import Drafting
+from pooled_nb.room.doorfacts import Starts
 from pooled_nb.room.feed import Feed
+from pooled_nb.room.hostgate import DoorVerbs, HostGate
 from pooled_nb.room.hoststatus import host_status
+from pooled_nb.room.keeping import Slot
+from pooled_nb.room.leaving import in_turn
+from pooled_nb.room.networking import Networking
 from pooled_nb.room.planning import Question
 from pooled_nb.room.questions import again_of, check_again, check_question, options_of
 from pooled_nb.room.starter import Starter
 from pooled_nb.room.starting import OnProgress
 from pooled_nb.room.style import check_settings, is_default_style, style_message
+from pooled_nb.room.ways import Ways
 from pooled_nb.shard import ModelFacts, Shard
 
 log = logging.getLogger(__name__)
 
 
-class HostRoom:
+class HostRoom(DoorVerbs, Networking):
     """`RoomCore` and `MeshListener` of the creator. Everything runs on the mesh loop.
 
     Parameters
     ----------
     new_shard
         Makes another shard when the one before died.
+    keeper
+        The gate: invite key, passes, lobby. None: a new one, that asks.
+    starts
+        Whose question may start the room.
+    ways
+        By which ways its connections go.
     """
 
     role: Role = "host"
@@ -65,16 +78,27 @@ class HostRoom:
         name: str,
         meta: DeviceMeta,
         keepalive_ms: float = KEEPALIVE_MS,
+        keeper: Gatekeeper | None = None,
+        starts: Starts = "all",
+        ways: Ways | None = None,
     ) -> None:
         self.code = settings.code
         self.on_change: Callable[[], None] = unheard
         self.on_notice: Callable[[str], None] = unheard
         self.on_close: Callable[[], Awaitable[None]] | None = None
         """Called once when the room is over: whoever opened servers and files for it closes them."""
+        keeper = keeper or Gatekeeper()
         self.mesh = Mesh(
-            network=network, clock=clock, name=name, meta=meta, listener=self, keepalive_ms=keepalive_ms
+            network=network,
+            clock=clock,
+            name=name,
+            meta=meta,
+            listener=self,
+            gates=keeper,
+            keepalive_ms=keepalive_ms,
         )
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._ways = settings, clock, ways
+        self._gate = HostGate(room=self, mesh=self.mesh, clock=clock, keeper=keeper, starts=starts)
         self._dealer = Dealer(
             mesh=self.mesh,
             clock=clock,
@@ -127,6 +151,8 @@ class HostRoom:
             settings=self._settings,
             dealer=self._dealer,
             answering=self._answering,
+            gate=self._gate,
+            network=self.network,
         )
 
     async def start(self, progress: OnProgress | None = None, *, fast: bool = False) -> None:
@@ -171,6 +197,10 @@ class HostRoom:
             self.mesh.broadcast(style_message(now))
         self.changed()
 
+    def keep(self, slot: Slot | None, *, embedded: bool) -> None:
+        """Save the gate in this slot from now on: the room is open. See `pooled_nb.room.keeping`."""
+        self._gate.save_in(slot, embedded=embedded)
+
     async def stop(self) -> None:
         """See `RoomCore.stop`."""
         self.answering.stop(self.mesh.id, host=True)
@@ -185,50 +215,29 @@ class HostRoom:
             return
         self.set_state("closed", "The room is closed.")
         self._dealer.shard.on_died = None
-        await self._starter.cancel()
-        steps: list[Callable[[], Awaitable[None]]] = [self.mesh.leave, self._dealer.close]
-        if self._answering:
-            steps.insert(0, lambda: self.answering.close("The room is closed."))
-        if self.on_close:
-            steps.append(self.on_close)
-        for step in steps:  # one that fails must not keep the next from being done
-            try:
-                await step()
-            except Exception:
-                log.exception("leaving was not clean")
+        answering, on_close = self._answering, self.on_close
+        await in_turn(
+            self._gate.close,  # first: a kernel that is asked to end has a second for all of this
+            self._starter.cancel,
+            *([lambda: answering.close(self._why)] if answering else []),
+            self.mesh.leave,
+            self.close_ways,
+            self._dealer.close,
+            *([on_close] if on_close else []),
+        )
 
     # -- starting ----------------------------------------------------------------------------------
 
     def go_online(self, deal: Deal) -> None:
         """Everybody holds what this deal says."""
         self._dealer.loaded(deal)
-        workers = deal.seats[1:]
-        chain = Chain(
-            shard=self._dealer.shard,
-            sender=self.mesh,
-            clock=self._clock,
-            workers=[s.id for s in workers],
-            names=[s.name for s in workers],
-            dtype=deal.dtype,
-            dim=self._dealer.model.dim,
-            width=deal.width,
-            cols=deal.cols,
-            rtt=self._worst_rtt,
-            keeps=self._dealer.ckpt,
-            recent=self._settings.checkpoints,
-            drafting=Drafting(exact=self._dealer.exact, drafter=bool(self._dealer.drafts))
-            if self._settings.speculate
-            else None,
+        chain = chain_of(
+            deal, dealer=self._dealer, settings=self._settings, mesh=self.mesh, clock=self._clock
         )
         self.mesh.broadcast(self._dealer.layers(deal))
         self.mesh.broadcast(self._dealer.ready_all())
         self.set_state("online")
         self.answering.online(chain)
-
-    def _worst_rtt(self) -> float:
-        deal = self._dealer.deal
-        facts = [self.mesh.facts(s.id) for s in deal.seats[1:]] if deal else []
-        return max((f.rtt_s or 0.0 for f in facts if f), default=0.0)
 
     # -- MeshListener ------------------------------------------------------------------------------
 
@@ -266,7 +275,8 @@ class HostRoom:
         seat = deal.seat(id) if deal else None
         # After a lost link the device itself may follow: then its name is the better reason.
         if seat and self._state in ("online", "degraded"):
-            self._degrade(sentences.gone(name, (seat.lo, seat.hi), left=left))
+            kicked = self._gate.kicks(id)
+            self._degrade(sentences.gone(name, (seat.lo, seat.hi), left=left, kicked=kicked))
         else:
             self.on_change()
 
@@ -275,9 +285,12 @@ class HostRoom:
         match message:
             case chat.Ask():
                 name = self._name(sender)
-                if self._state == "open" and not self.answering.holding and message.text.strip():
-                    self._starter.by_question(name)
                 question = Question(message.text, name, options_of(message.nb))
+                if self._state == "open" and not self.answering.holding and message.text.strip():
+                    if self._gate.refuses_start(sender, name):
+                        self.answering.turn_away(sender, message.rid, question, "open", sentences.HOST_STARTS)
+                        return
+                    self._starter.by_question(name)
                 self.answering.offer(sender, message.rid, question)
             case chat.Cmd():
                 self._on_cmd(sender, message)
@@ -289,6 +302,8 @@ class HostRoom:
                 self._on_error(sender, message)
             case wire.LinkLost():
                 self._on_link_lost(sender, message.name)
+            case weights.Wget():
+                self.mesh.send(sender, serving.answer(message, self.mesh.facts(sender), relay=self.has_relay))
             case _:
                 pass
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages.link import Member
-from pooled_nb.room import sentences
+from pooled_nb.room import doorwords, sentences
 from pooled_nb.room.answering import Answering
 from pooled_nb.room.core import ChatSettings, DeviceLine, State, Status
 from pooled_nb.room.dealer import Dealer, Settings
+from pooled_nb.room.doorfacts import LobbyLine, NetworkFacts
+from pooled_nb.room.hostgate import HostGate
 from pooled_nb.room.lines import device_line
 from pooled_nb.room.may import verbs
 
@@ -21,16 +23,19 @@ def host_status(
     settings: Settings,
     dealer: Dealer,
     answering: Answering | None,
+    gate: HostGate,
+    network: NetworkFacts,
 ) -> Status:
     """See `RoomCore.status`. ``state`` and ``why`` as the room keeps them."""
     model, deal = dealer.model, dealer.deal
     busy = answering is not None and bool(answering.answering)
     state = "answering" if busy and state == "online" else state
     last = answering.conversation.last if answering else None
+    lobby = gate.lobby if state != "closed" else []
     return Status(
         code=code,
         state=state,
-        sentence=why or _sentence(state, mesh, dealer, answering),
+        sentence=_sentence_of(state, why, lobby, mesh, dealer, answering),
         model=model.repo,
         label=model.label,
         layers=model.layers,
@@ -48,6 +53,8 @@ def host_status(
             changed=dealer.changed,
             chat=busy or bool(answering and answering.conversation.items),
             again=answering.possible() if answering else (),
+            lobby=bool(lobby),
+            others=len(mesh.roster) > 1,
         ),
         newest=last.mid if last else 0,
         settings=answering.settings if answering else ChatSettings(),
@@ -57,7 +64,19 @@ def host_status(
         drafts=dealer.drafts if deal else "",
         need_gb=dealer.need_gb,
         signaling=mesh.server,
+        lobby=lobby,
+        gate=gate.choices,
+        network=network,
     )
+
+
+def _sentence_of(
+    state: State, why: str, lobby: list[LobbyLine], mesh: Mesh, dealer: Dealer, answering: Answering | None
+) -> str:
+    waits = doorwords.waits(lobby)
+    if waits and state == "open" and not why:
+        return waits  # nothing else is to be done first
+    return f"{why or _sentence(state, mesh, dealer, answering)} {waits}".strip()
 
 
 def _sentence(state: State, mesh: Mesh, dealer: Dealer, answering: Answering | None) -> str:

@@ -1,10 +1,13 @@
-"""One device of the roster as people see it."""
+"""One device as people see it: of the roster, or one that waits to be let in."""
 
 from __future__ import annotations
 
+from pooled_nb.mesh.gatekeeper import Request
 from pooled_nb.mesh.mesh import Mesh
-from pooled_nb.mesh.messages.link import Member
+from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from pooled_nb.mesh.names import clean, without_digits
 from pooled_nb.room.core import DeviceLine, Role
+from pooled_nb.room.doorfacts import LobbyLine
 
 
 def device_line(
@@ -39,7 +42,7 @@ def device_line(
         id=member.id,
         name=member.name,
         role=role,
-        kind=meta.gpu or (meta.nb.device if meta.nb else "") or "",
+        kind=_kind(meta),
         lends_gb=meta.contrib_gb or 0.0,
         layers=layers,
         held_gb=held_gb,
@@ -49,3 +52,26 @@ def device_line(
         out=out,
         me=me,
     )
+
+
+def lobby_line(request: Request) -> LobbyLine:
+    """What a device says of itself that asks to be let in."""
+    meta = request.meta
+    return LobbyLine(
+        number=request.number,
+        name=request.name,
+        kind=_said(_kind(meta) or meta.ua or ""),
+        lends_gb=(meta.contrib_gb or 0.0) if meta.webgpu else 0.0,
+        digits=request.digits,
+        note=request.note,
+    )
+
+
+def _said(kind: str) -> str:
+    """What a stranger says that it is, in one short line: it stands in brackets in a sentence of ours."""
+    kind = kind.translate({ord("("): " ", ord(")"): " "})
+    return without_digits(clean(kind)) if kind.strip() else ""
+
+
+def _kind(meta: DeviceMeta) -> str:
+    return meta.gpu or (meta.nb.device if meta.nb else "") or ""

@@ -15,6 +15,8 @@ def verbs(
     changed: bool = False,
     chat: bool = False,
     again: Sequence[Again] = (),
+    lobby: bool = False,
+    others: bool = False,
 ) -> list[Verb]:
     """What may be done, the most obvious first.
 
@@ -26,6 +28,10 @@ def verbs(
         Devices came since the deal that could hold layers.
     chat
         There is something that a new chat would clear.
+    lobby
+        Somebody waits to be let in.
+    others
+        There are other devices, one of which may be thrown out.
     again
         What may be done with the newest answer, by its asker or the host.
     """
@@ -33,6 +39,8 @@ def verbs(
         return []
     host = role == "host"
     may: list[Verb] = []
+    if host and lobby:
+        may += ["allow", "deny"]
     if host and state == "open":
         may.append("start")
     if host and (state == "degraded" or (state == "online" and changed)):
@@ -44,5 +52,8 @@ def verbs(
     if host:
         if chat and state != "loading":
             may.append("reset")
-        may += ["set", "close"]
-    return [*may, "leave"]
+        may += ["set", "invite"]
+        if others:
+            may.append("kick")
+        may.append("close")
+    return [*may, "network", "leave"]

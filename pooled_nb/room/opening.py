@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import ipaddress
-import os
-import platform
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
-from urllib.parse import urlsplit
 
-from pooled_nb.errors import BadOption, RoomError, RoomNotFound
-from pooled_nb.mesh import codes, names, runtime, turn
-from pooled_nb.mesh.addresses import own_addresses
+from pooled_nb.errors import BadOption, RoomError
+from pooled_nb.mesh import codes, runtime
 from pooled_nb.mesh.clock import LoopClock
-from pooled_nb.mesh.ice import IcePolicy, TurnServer
-from pooled_nb.mesh.mesh import KEEPALIVE_MS
-from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
+from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
+from pooled_nb.mesh.messages.link import DeviceMeta
+from pooled_nb.mesh.newcomer import Credentials, Newcomer
 from pooled_nb.mesh.rtcnetwork import RtcNetwork
-from pooled_nb.mesh.signalserver import SignalServer
-from pooled_nb.mesh.specs import parse as parse_server
+from pooled_nb.room import keeping, meeting
 from pooled_nb.room.core import RoomCore
 from pooled_nb.room.dealer import Settings
-from pooled_nb.room.dealing import COLS_CPU, COLS_GPU, WIDTH, Split
-from pooled_nb.room.deviceroom import MAX_DOWNLOAD_GB, DeviceRoom
+from pooled_nb.room.dealing import Split
+from pooled_nb.room.deviceroom import DeviceRoom
+from pooled_nb.room.doorfacts import Confirm, GateChoices, NetworkChoice
 from pooled_nb.room.hostroom import HostRoom
+from pooled_nb.room.meeting import LOCAL
 from pooled_nb.room.sizing import Drafts
-from pooled_nb.shard import KV_FORMS, DeviceFacts, ModelFacts, Shard, lend_gb, open_shard
+from pooled_nb.room.thisdevice import ENCODINGS, context, max_download, meta_of, name_of, on_colab
+from pooled_nb.room.ways import Ways
+from pooled_nb.shard import KV_FORMS, ModelFacts, Shard, lend_gb, open_shard
 
 OnProgress = Callable[[int, str], None]
-LOCAL = "local"
-DEFAULT_CTX = 4096
-"""Tokens; caches are allocated for them at once, so the model's own maximum is not the default."""
 NO_DRAFTS = "off"
-ENCODINGS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+RECLAIMED = "This room goes on under its code: links and passes that it gave out before still count."
+MOVED = (
+    "This room goes on under its code, at another server than before: passes still count, and invite links "
+    "that were given out may lead nowhere. Give out the link of now."
+)
 
 
 async def host(
@@ -54,6 +54,8 @@ async def host(
     kv: str = "f16",
     draft: str | None = None,
     speculate: bool = True,
+    gate: GateChoices | None = None,
+    network: NetworkChoice | None = None,
     progress: OnProgress | None = None,
 ) -> RoomCore:
     """Open a room for a model; nothing is loaded yet.
@@ -63,10 +65,11 @@ async def host(
     model
         Hub id, or a local folder.
     code
-        The room's code; drawn when None.
+        The room's code; drawn when None. That of a room whose process was killed here takes it back, with
+        its invite link and the passes of its devices (see `pooled_nb.room.keeping`).
     servers
         Signaling specs; ``("local",)`` embeds a server in this process, for this machine only, or with
-        ``lan`` for the local network.
+        ``lan`` for the local network, where it is announced, too (extra ``lan``).
     lend
         Memory this device lends (``"6GB"``); None: a share of what is free.
     ctx
@@ -85,12 +88,17 @@ async def host(
         model with the same tokenizer; None: the model's own draft layers, if any; ``off``: nothing.
     speculate
         Off: every lap computes one token, and none is guessed ahead.
+    gate
+        Who comes in; None: a person is asked about whoever proves nothing.
+    network
+        By which ways connections are looked for; None: this user's settings, then the environment.
 
     Raises
     ------
     ModelNotFound, ModelNotSupported, SignalingDown, BadOption, BadCode
     """
     say = progress or _silent
+    choices = gate or GateChoices()
     if dtype is not None and dtype not in ENCODINGS:
         raise BadOption(f"{dtype!r} is no dtype of a room.", f"Choose one of {', '.join(ENCODINGS)}.")
     if kv not in KV_FORMS:
@@ -100,14 +108,18 @@ async def host(
             "A draft model was named, and nothing is to be guessed ahead.", "Leave one of them out."
         )
     room_code = codes.parse(code).code if code else codes.draw()
-    if runtime.find(room_code):
-        raise RoomError(
-            f"A room {codes.shown(room_code)} is open on this machine already.",
-            "Choose another code, or close it.",
-        )
     clock = LoopClock()
-    shard = open_shard(process=process)
     async with contextlib.AsyncExitStack() as undo:
+        claim = await asyncio.to_thread(keeping.claim_gate, room_code)
+        if claim.slot is not None:
+            undo.push_async_callback(asyncio.to_thread, claim.slot.release)
+        # Whose saved gate can be had is dead, though its process's number may be another's by now.
+        if claim.saved is None and runtime.find(room_code):
+            raise RoomError(
+                f"A room {codes.shown(room_code)} is open on this machine already.",
+                "Choose another code, or close it.",
+            )
+        shard = open_shard(process=process)
         undo.push_async_callback(shard.close)
         say(0, "looking at this device")
         facts = await shard.device()
@@ -118,10 +130,11 @@ async def host(
         )
         drafts = await _drafts(shard, draft if speculate else NO_DRAFTS, found, say)
         say(90, "opening the room")
-        tokens = _context(ctx, found.max_ctx)
-        specs, server = await _servers(servers, lan=lan)
-        if server is not None:  # not its truth: an empty server has no members
-            undo.push_async_callback(server.close)
+        tokens = context(ctx, found.max_ctx)
+        ways = Ways(clock, network)
+        closing = await undo.enter_async_context(contextlib.AsyncExitStack())
+        place = await meeting.place_of(servers, to_lan=lan, saved=claim.saved)
+        closing.push_async_callback(place.close)
         room = HostRoom(
             settings=Settings(
                 code=room_code,
@@ -137,24 +150,32 @@ async def host(
             model=found,
             shard=shard,
             new_shard=lambda: open_shard(process=process),
-            network=RtcNetwork(clock, ice_for),
-            keepalive_ms=_keepalive(specs),
+            network=RtcNetwork(clock, ways.policy, ways.ready),
+            keepalive_ms=meeting.keepalive(place.specs),
             clock=clock,
-            name=_name(name),
-            meta=_meta(facts, lends),
+            name=name_of(name),
+            meta=meta_of(facts, lends),
+            keeper=Gatekeeper(
+                GateSettings(ask=choices.ask, api=choices.api, older=choices.older),
+                saved=claim.saved.secrets if claim.saved else None,
+            ),
+            starts=choices.starts,
+            ways=ways,
         )
         undo.push_async_callback(room.leave)
-        await room.open(specs)
-        notes = [found.note] if found.note else []
+        back = await meeting.register(room, place, claim.saved)
+        notes = [note for note in (found.note, claim.why) if note]
+        notes += [RECLAIMED if back else MOVED] if claim.saved else []
+        if lan:
+            announcement, why_not = await meeting.announce(room_code, place)
+            if announcement is not None:
+                closing.push_async_callback(announcement.aclose)
+            notes += [why_not] if why_not else []
         notes += _write_runtime_file(room, found)
+        closing.callback(runtime.remove, room_code)
+        room.on_close = closing.pop_all().aclose
         undo.pop_all()
-
-    async def closed() -> None:
-        runtime.remove(room_code)
-        if server is not None:
-            await server.close()
-
-    room.on_close = closed
+    room.keep(claim.slot, embedded=room.mesh.server == place.url)
     for note in notes:  # once somebody listens: whoever awaits this sets the callback at once
         clock.call_later(0, partial(_note, room, note))
     say(100, "open")
@@ -185,7 +206,7 @@ def _write_runtime_file(room: HostRoom, model: ModelFacts) -> list[str]:
     return []
 
 
-def _note(room: HostRoom, text: str) -> None:
+def _note(room: RoomCore, text: str) -> None:
     room.on_notice(text)
 
 
@@ -198,6 +219,9 @@ async def join(
     lend: str | float | None = None,
     process: bool = True,
     folder: str | None = None,
+    lan: bool = False,
+    network: NetworkChoice | None = None,
+    confirm: Confirm | None = None,
     progress: OnProgress | None = None,
 ) -> RoomCore:
     """Join a room.
@@ -212,6 +236,13 @@ async def join(
         Signaling specs, tried after this machine's own rooms; None: those of ``POOLED_SIGNAL``.
     folder
         Where this device finds the model's files; else its caches and the hub.
+    lan
+        Look for the room on the local network, too (extra ``lan``).
+    network
+        See `host`.
+    confirm
+        Asks this device's person to compare six digits where the host did not recognise its link; None: it
+        leaves then.
 
     Raises
     ------
@@ -219,8 +250,9 @@ async def join(
     """
     say = progress or _silent
     invite = codes.parse(code)
-    specs, model_folder = _where(invite, servers)
     clock = LoopClock()
+    ways = Ways(clock, network)
+    called, most = name_of(name), max_download()
     lends_layers = role == "worker" or (role == "auto" and not on_colab())
     shard = open_shard(process=process) if lends_layers else None
     async with contextlib.AsyncExitStack() as undo:
@@ -231,135 +263,44 @@ async def join(
             say(0, "looking at this device")
             facts = await shard.device()
             lends = lend_gb(facts, lend)
-            meta = _meta(facts, lends)
+            meta = meta_of(facts, lends)
         say(60, "finding the room")
+        specs, model_folder = await meeting.where(
+            invite, servers, on_lan=lan, tell=lambda text: say(60, text)
+        )
+        claim = await asyncio.to_thread(keeping.claim_pass, invite.code, called)
         room = DeviceRoom(
             code=invite.code,
-            network=RtcNetwork(clock, ice_for),
-            keepalive_ms=_keepalive(specs),
+            network=RtcNetwork(clock, ways.policy, ways.ready),
+            keepalive_ms=meeting.keepalive(specs),
             clock=clock,
-            name=_name(name),
+            name=called,
             meta=meta,
             shard=shard,
             new_shard=lambda: open_shard(process=process),
             lends_gb=lends,
             folder=folder or model_folder,
-            max_download_gb=_max_download(),
+            max_download_gb=most,
+            newcomer=_newcomer(invite, claim.saved),
+            confirm=confirm,
+            ways=ways,
         )
+        room.keep(claim.slot, called)
         undo.push_async_callback(room.leave)
-        await room.join(specs)
+        await room.join(specs, say)
         undo.pop_all()
+    if claim.why:
+        clock.call_later(0, partial(_note, room, claim.why))
     say(100, "joined")
     return room
 
 
-def on_colab() -> bool:
-    """Whether this is a Colab runtime: its rules forbid to compute for others (DESIGN section 7)."""
-    return "COLAB_RELEASE_TAG" in os.environ or "COLAB_GPU" in os.environ
-
-
-def _where(invite: codes.Invite, servers: Sequence[str] | None) -> tuple[list[str], str | None]:
-    """Signaling servers to try for a code, this machine's own rooms first; and the model's folder there."""
-    here = runtime.find(invite.code)
-    if servers is None:
-        servers = [s.strip() for s in os.environ.get("POOLED_SIGNAL", "").split(",") if s.strip()]
-    listed = [invite.signal] if invite.signal else []
-    specs = [*([here.server] if here else []), *listed, *(s for s in servers if s != LOCAL)]
-    if not specs:
-        raise RoomNotFound(
-            f"No room {codes.shown(invite.code)} is open on this machine.",
-            "Check the code; for a room on another machine add --signal (or POOLED_SIGNAL) with the "
-            "server that its host shows.",
-        )
-    return list(dict.fromkeys(specs)), here.folder if here else None
-
-
-async def _servers(servers: Sequence[str], *, lan: bool) -> tuple[list[str], SignalServer | None]:
-    """The specs to register at; ``local`` becomes a server of our own."""
-    specs = list(servers) or [LOCAL]
-    if LOCAL not in specs:
-        return specs, None
-    server = await SignalServer.start(host="0.0.0.0" if lan else "127.0.0.1", port=0)
-    url = f"ws://{_lan_address()}:{server.port}/" if lan else server.url
-    return [url if s == LOCAL else s for s in specs], server
-
-
-def _lan_address() -> str:
-    """This machine's address on its network; loopback where it has none."""
-    return next(iter(own_addresses()), "127.0.0.1")
-
-
-def _keepalive(servers: Sequence[str]) -> float:
-    """Loopback has no radio or router that naps between laps: there the bytes only cost time."""
-    return 0.0 if all(ice_for(parse_server(s).base).local_only for s in servers) else KEEPALIVE_MS
-
-
-def ice_for(base: str) -> IcePolicy:
-    """How to look for paths, by the URL of the signaling server that answered.
-
-    Loopback candidates for a room on one machine, no STUN on a local network, else the public list.
-    """
-    hostname = urlsplit(base).hostname or ""
-    if hostname == "localhost":
-        return IcePolicy.local()
-    try:
-        address = ipaddress.ip_address(hostname)
-    except ValueError:
-        return IcePolicy.public(_relay())
-    return (
-        IcePolicy.local()
-        if address.is_loopback
-        else IcePolicy()
-        if address.is_private
-        else IcePolicy.public(_relay())
-    )
-
-
-def _relay() -> TurnServer | None:
-    """The relay of ``POOLED_TURN``, for devices that find no direct path (PROTOCOL section 2, ICE)."""
-    return turn.parse(os.environ.get("POOLED_TURN", ""))
-
-
-def _max_download() -> float:
-    """GB that a room may make this device download: ``POOLED_MAX_DOWNLOAD`` (GB), else 20."""
-    text = os.environ.get("POOLED_MAX_DOWNLOAD", "")
-    try:
-        return float(text) if text else MAX_DOWNLOAD_GB
-    except ValueError:
-        raise BadOption(f"POOLED_MAX_DOWNLOAD is {text!r}.", "Set it to a number of GB.") from None
-
-
-def _context(wanted: int | None, most: int) -> int:
-    if wanted is None:
-        return min(most, DEFAULT_CTX)
-    if not isinstance(wanted, int) or not 64 <= wanted <= most:
-        raise BadOption(f"A context of {wanted} tokens is not possible here.", f"Choose 64 to {most:,}.")
-    return wanted
-
-
-def _name(wanted: str | None) -> str:
-    return names.clean(wanted or platform.node().split(".")[0])
-
-
-def _meta(facts: DeviceFacts, lends: float) -> DeviceMeta:
-    return DeviceMeta(
-        webgpu=lends > 0,
-        contrib_gb=lends,
-        pledge_max=facts.free_gb,
-        gbps=facts.gbps,
-        gpu=facts.name[:120],
-        ua="Jupyter",
-        nb=NbMeta(
-            v=1,
-            device=facts.kind,
-            dtypes=facts.dtypes,
-            enc=[ENCODINGS[d] for d in facts.dtypes if d in ENCODINGS],
-            width=WIDTH,
-            cols=COLS_CPU if facts.kind == "cpu" else COLS_GPU,
-            lanes=1,
-            sig=facts.sig,
-        ),
-    )
+def _newcomer(invite: codes.Invite, saved: keeping.SavedPass | None) -> Newcomer:
+    """What this device knows of the room: the link's key, and its pass of an earlier visit."""
+    newcomer = Newcomer(Credentials(key=invite.key, pass_=saved.pass_ if saved else None))
+    if saved:
+        newcomer.met = saved.met
+    return newcomer
 
 
 def _silent(pct: int, words: str) -> None:

@@ -15,6 +15,12 @@ DRAFTS = {"model": "drafts by a small model", "layers": "drafts by the model's o
 """What guesses tokens ahead, besides text that stands there already: the words for `Status.drafts`."""
 
 
+THROWN_OUT = "Ask its host before you join again."
+"""What a device hears that is thrown out, after the words that it was."""
+HOST_STARTS = "The room has not started, and here only its host starts it. Ask the host, then ask again."
+"""To a guest whose question starts nothing."""
+
+
 def layer_range(lo: int, hi: int) -> str:
     """``[lo, hi)`` as people read it: ``1–10``, or ``7`` for one layer."""
     return f"{lo + 1}–{hi}" if hi - lo > 1 else f"{lo + 1}"
@@ -54,9 +60,10 @@ def online(names: Sequence[str], *, one_sig: bool, exact: bool, kv: str = "f16")
     return f"{where} The devices compute different bits: text is the same for this split, not another."
 
 
-def gone(name: str, layers: tuple[int, int], *, left: bool) -> str:
+def gone(name: str, layers: tuple[int, int], *, left: bool, kicked: bool = False) -> str:
     """A chain device is gone."""
-    return f"{name} {'left' if left else 'dropped'}; layers {layer_range(*layers)} are missing."
+    what = "was taken out" if kicked else "left" if left else "dropped"
+    return f"{name} {what}; layers {layer_range(*layers)} are missing."
 
 
 def first(text: str) -> str:

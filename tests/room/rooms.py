@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
+from pooled_nb.mesh.newcomer import Newcomer
 from pooled_nb.room.checkpoints import RECENT
 from pooled_nb.room.core import Again, AnswerEvent, AskOptions, Done, Piece
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.deviceroom import DeviceRoom
+from pooled_nb.room.doorfacts import Confirm, Starts
 from pooled_nb.room.hostroom import HostRoom
+from pooled_nb.room.keeping import Slot
 from pooled_nb.room.sizing import Drafts
 from tests.room.toy import MODEL, ToyShard
 from tests.sim.network import SimNetwork
@@ -34,6 +38,8 @@ class Rooms:
     devices: list[DeviceRoom] = field(default_factory=list)
     shards: list[ToyShard] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    heard: dict[str, list[str]] = field(default_factory=dict)
+    """What each device's person was told, by the name it came with."""
 
     async def add(
         self,
@@ -42,8 +48,12 @@ class Rooms:
         shard: ToyShard | None = None,
         name: str = "worker",
         meta: DeviceMeta | None = None,
+        newcomer: Newcomer | None = None,
+        confirm: Confirm | None = None,
+        progress: Callable[[int, str], None] | None = None,
+        slot: Slot | None = None,
     ) -> DeviceRoom:
-        """A device joins; ``gb`` 0 is a guest."""
+        """A device joins; ``gb`` 0 is a guest. ``slot``: its pass is saved there."""
         toy = (shard or ToyShard()) if gb else None
         room = DeviceRoom(
             code=CODE,
@@ -55,8 +65,18 @@ class Rooms:
             new_shard=ToyShard,
             lends_gb=gb,
             folder=None,
+            newcomer=newcomer,
+            confirm=confirm,
         )
-        await room.join(["sim"])
+        heard = self.heard[name] = []
+        room.on_notice = heard.append
+        if slot is not None:
+            room.keep(slot, name)
+        try:
+            await room.join(["sim"], progress)
+        except BaseException:
+            await room.leave()
+            raise
         self.devices.append(room)
         if toy:
             self.shards.append(toy)
@@ -87,6 +107,10 @@ async def open_rooms(
     kv: str = "f16",
     drafts: Drafts | None = None,
     cols: int = 32,
+    ask: bool = False,
+    keeper: Gatekeeper | None = None,
+    starts: Starts = "all",
+    token: str | None = None,
 ) -> Rooms:
     """A room with these workers, not started. ``copies``, ``drafter``, ``drafting``: see `ToyShard`."""
     net = net or SimNetwork()
@@ -114,8 +138,10 @@ async def open_rooms(
         clock=LoopClock(),
         name="host",
         meta=meta_of(host_gb, cols),
+        keeper=keeper or Gatekeeper(GateSettings(ask=ask)),
+        starts=starts,
     )
-    await host.open(["sim"])
+    await host.open(["sim"], token)
     rooms = Rooms(net, host, shard)
     host.on_notice = rooms.notices.append
     for gb in workers:

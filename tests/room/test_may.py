@@ -8,17 +8,19 @@ from pooled_nb.room.may import verbs
 
 BOTH: list[Again] = ["continue", "regen"]
 STATES: tuple[State, ...] = get_args(State)
+ALWAYS: list[Verb] = ["set", "invite", "close", "network", "leave"]
+"""What a host may do in each state."""
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @pytest.mark.parametrize(
     ("state", "can"),
     [
-        ("open", ["start", "set", "close", "leave"]),
-        ("loading", ["set", "close", "leave"]),
-        ("online", ["set", "close", "leave"]),
-        ("answering", ["stop", "set", "close", "leave"]),
-        ("degraded", ["redeal", "set", "close", "leave"]),
+        ("open", ["start", *ALWAYS]),
+        ("loading", ALWAYS),
+        ("online", ALWAYS),
+        ("answering", ["stop", *ALWAYS]),
+        ("degraded", ["redeal", *ALWAYS]),
         ("closed", []),
     ],
 )
@@ -30,9 +32,9 @@ def test_the_host_in_every_state(state: State, can: list[Verb]) -> None:
 def test_the_host_of_a_room_that_was_asked() -> None:
     """DESIGN section 7: a new deal once devices came, a new chat once there is one, the newest answer."""
     everything = verbs("host", "online", changed=True, chat=True, again=BOTH)
-    assert everything == ["redeal", "continue", "regen", "reset", "set", "close", "leave"]
+    assert everything == ["redeal", "continue", "regen", "reset", *ALWAYS]
     assert verbs("host", "answering", changed=True, chat=True, again=BOTH, mine=True) == [
-        "stop", "reset", "set", "close", "leave",
+        "stop", "reset", *ALWAYS,
     ]  # fmt: skip
     assert "reset" in verbs("host", "degraded", chat=True)
     assert "reset" not in verbs("host", "loading", chat=True)
@@ -42,17 +44,28 @@ def test_the_host_of_a_room_that_was_asked() -> None:
 def test_who_is_no_host(role: Role) -> None:
     """DESIGN section 7: they stop their own answer, go on with their own, and leave."""
     for state in STATES:
-        leaves = ["leave"] if state != "closed" else []
+        leaves = ["network", "leave"] if state != "closed" else []
         assert verbs(role, state, changed=True, chat=True) == leaves
         assert verbs(role, state, mine=True) == (["stop"] if state == "answering" else []) + leaves
         assert verbs(role, state, again=BOTH) == (BOTH if state == "online" else []) + leaves
+
+
+def test_the_door_comes_first_while_somebody_waits() -> None:
+    """DESIGN section 7, lobby: its host's person lets in, sends away, invites and throws out; nobody else."""
+    for state in STATES:
+        can = verbs("host", state, lobby=True, others=True)
+        assert can[:2] == (["allow", "deny"] if state != "closed" else [])
+        assert ("kick" in can, "invite" in can) == ((state != "closed"),) * 2
+        assert "kick" not in verbs("host", state, lobby=True)
+    for role in ("worker", "guest"):
+        assert not {"allow", "deny", "kick", "invite"} & set(verbs(role, "online", lobby=True, others=True))
 
 
 def test_no_verb_comes_twice_and_a_closed_room_has_none() -> None:
     """DESIGN section 7: a button is there only when pressing it makes sense, and never twice."""
     switches = (False, True)
     for role, state, mine, changed, chat in product(ROLES, STATES, switches, switches, switches):
-        can = verbs(role, state, mine=mine, changed=changed, chat=chat, again=BOTH)
+        can = verbs(role, state, mine=mine, changed=changed, chat=chat, again=BOTH, lobby=mine, others=chat)
         assert len(can) == len(set(can))
         assert set(can) <= set(get_args(Verb))
         assert (can == []) == (state == "closed")

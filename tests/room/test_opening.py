@@ -9,7 +9,9 @@ from pooled_nb.errors import BadOption, RoomError, RoomNotFound
 from pooled_nb.mesh import codes, runtime
 from pooled_nb.room import opening
 from pooled_nb.room.hostroom import HostRoom
-from pooled_nb.room.opening import _context, _keepalive, _where, host, ice_for, on_colab
+from pooled_nb.room.meeting import keepalive, where
+from pooled_nb.room.opening import host
+from pooled_nb.room.thisdevice import context, on_colab
 from tests.room.toy import ToyShard
 
 
@@ -19,59 +21,41 @@ def _own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POOLED_SIGNAL", raising=False)
 
 
-def test_this_machines_rooms_come_first() -> None:
+async def test_this_machines_rooms_come_first() -> None:
     """PROTOCOL section 2: the runtime file for this code, then the link's server, then the list."""
     runtime.write(runtime.RoomFile(code="4TKG9P", server="ws://127.0.0.1:9/", folder="/models/x"))
     invite = codes.parse("https://example.org/r/4TKG9P?signal=wss://there.example")
-    specs, folder = _where(invite, ["cloud", "local"])
+    specs, folder = await where(invite, ["cloud", "local"])
     assert specs == ["ws://127.0.0.1:9/", "wss://there.example", "cloud"]
     assert folder == "/models/x"
 
 
-def test_nowhere_to_look_is_one_sentence_with_the_next_step() -> None:
+async def test_nowhere_to_look_is_one_sentence_with_the_next_step() -> None:
     """PROTOCOL section 2: no such room here, and no server to ask."""
     with pytest.raises(RoomNotFound, match=r"No room ABC-DEF .* --signal"):
-        _where(codes.parse("ABCDEF"), None)
+        await where(codes.parse("ABCDEF"), None)
 
 
-def test_servers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_servers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL section 2: the list of servers is a setting."""
     monkeypatch.setenv("POOLED_SIGNAL", "wss://a.example, wss://b.example")
-    assert _where(codes.parse("ABCDEF"), None)[0] == ["wss://a.example", "wss://b.example"]
-
-
-@pytest.mark.parametrize(
-    ("base", "local", "stun"),
-    [
-        ("ws://127.0.0.1:9000/", True, False),
-        ("ws://localhost:9000/", True, False),
-        ("ws://[::1]:9000/", True, False),
-        ("ws://192.168.1.7:9000/", False, False),
-        ("wss://0.peerjs.com/", False, True),
-        ("ws://8.8.8.8:9000/", False, True),
-    ],
-)
-def test_the_server_that_answered_decides_how_paths_are_found(base: str, local: bool, stun: bool) -> None:
-    """PROTOCOL section 2, ICE: no STUN for a room on one machine or one network."""
-    policy = ice_for(base)
-    assert policy.local_only == local
-    assert bool(policy.stun) == stun
+    assert (await where(codes.parse("ABCDEF"), None))[0] == ["wss://a.example", "wss://b.example"]
 
 
 def test_no_keep_alives_on_one_machine() -> None:
     """PROTOCOL section 5, keep-alive: a setting; loopback has nothing that naps."""
-    assert _keepalive(["ws://127.0.0.1:9/"]) == 0
-    assert _keepalive(["ws://127.0.0.1:9/", "cloud"]) == 10
+    assert keepalive(["ws://127.0.0.1:9/"]) == 0
+    assert keepalive(["ws://127.0.0.1:9/", "cloud"]) == 10
 
 
 def test_the_context_is_bounded() -> None:
     """DESIGN section 5: caches are allocated for the whole context at once."""
-    assert _context(None, 131_072) == 4096
-    assert _context(None, 2048) == 2048
-    assert _context(64, 2048) == 64
+    assert context(None, 131_072) == 4096
+    assert context(None, 2048) == 2048
+    assert context(64, 2048) == 64
     for wrong in (0, 63, 2049):
         with pytest.raises(BadOption, match="64 to 2,048"):
-            _context(wrong, 2048)
+            context(wrong, 2048)
 
 
 def test_colab_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,67 @@
+"""What this device is and lends, as its options and the environment say."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from pooled_nb.errors import BadOption
+from pooled_nb.mesh import names
+from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
+from pooled_nb.room.dealing import COLS_CPU, COLS_GPU, WIDTH
+from pooled_nb.room.deviceroom import MAX_DOWNLOAD_GB
+from pooled_nb.shard import DeviceFacts
+
+DEFAULT_CTX = 4096
+"""Tokens; caches are allocated for them at once, so the model's own maximum is not the default."""
+ENCODINGS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+
+
+def on_colab() -> bool:
+    """Whether this is a Colab runtime: its rules forbid to compute for others (DESIGN section 7)."""
+    return "COLAB_RELEASE_TAG" in os.environ or "COLAB_GPU" in os.environ
+
+
+def max_download() -> float:
+    """GB that a room may make this device download: ``POOLED_MAX_DOWNLOAD`` (GB), else 20."""
+    text = os.environ.get("POOLED_MAX_DOWNLOAD", "")
+    try:
+        return float(text) if text else MAX_DOWNLOAD_GB
+    except ValueError:
+        raise BadOption(f"POOLED_MAX_DOWNLOAD is {text!r}.", "Set it to a number of GB.") from None
+
+
+def context(wanted: int | None, most: int) -> int:
+    """Tokens of context; None: the model's ``most``, at most 4,096. Raises `BadOption`."""
+    if wanted is None:
+        return min(most, DEFAULT_CTX)
+    if not isinstance(wanted, int) or not 64 <= wanted <= most:
+        raise BadOption(f"A context of {wanted} tokens is not possible here.", f"Choose 64 to {most:,}.")
+    return wanted
+
+
+def name_of(wanted: str | None) -> str:
+    """What this device is called, before its host makes that unique."""
+    return names.clean(wanted or platform.node().split(".")[0])
+
+
+def meta_of(facts: DeviceFacts, lends: float) -> DeviceMeta:
+    """What this device says of itself; ``lends`` in GB."""
+    return DeviceMeta(
+        webgpu=lends > 0,
+        contrib_gb=lends,
+        pledge_max=facts.free_gb,
+        gbps=facts.gbps,
+        gpu=facts.name[:120],
+        ua="Jupyter",
+        nb=NbMeta(
+            v=1,
+            device=facts.kind,
+            dtypes=facts.dtypes,
+            enc=[ENCODINGS[d] for d in facts.dtypes if d in ENCODINGS],
+            width=WIDTH,
+            cols=COLS_CPU if facts.kind == "cpu" else COLS_GPU,
+            lanes=1,
+            sig=facts.sig,
+        ),
+    )
