@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import psutil
 
+from pooled_nb.errors import NotReady
 from pooled_nb.room.core import DeviceLine, Role, Status
 from pooled_nb.widgets.answer_panel import AnswerPanel
 from pooled_nb.widgets.room_panel import RoomPanel
-from pooled_nb.widgets.sources import AnswerFacts
+from pooled_nb.widgets.sources import AnswerFacts, Coming, Told
 
 TOKEN = " token"
 TICK_S = 0.002
@@ -115,8 +116,14 @@ class FedRoom(Fed):
             can=["stop", "set"],
         )
 
-    def command(self, name: str, options: dict[str, object]) -> None:
+    def command(self, name: str, options: dict[str, object], done: Told | None = None) -> None:
         """See `RoomSource`."""
+
+    def invite(self, *, wait: Literal[False]) -> Coming:
+        """See `RoomSource`."""
+        raise NotReady("There is no link here.")
+
+    renew_invite = invite
 
     def token(self) -> None:
         """One more."""

@@ -9,7 +9,8 @@ import traitlets
 
 from pooled_nb.errors import PooledError
 from pooled_nb.widgets.answers import answer_state, answer_static
-from pooled_nb.widgets.base import STATIC, Fallback, Panel
+from pooled_nb.widgets.base import Fallback, Panel
+from pooled_nb.widgets.bundle import script, style
 from pooled_nb.widgets.formats import clean, line
 from pooled_nb.widgets.heard import Custom
 from pooled_nb.widgets.sources import AnswerFacts, AnswerSource
@@ -30,8 +31,8 @@ class AnswerPanel(Panel):
         What stands where no widget can be shown.
     """
 
-    _esm = STATIC / "answer.js"
-    _css = STATIC / "panel.css"
+    _esm = script("answer.js")
+    _css = style("base.css", "answer.css")
     answer = traitlets.Dict().tag(sync=True)
     text = traitlets.Unicode().tag(sync=True)
     seq = traitlets.Int().tag(sync=True)

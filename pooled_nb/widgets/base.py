@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -22,7 +21,6 @@ from pooled_nb.widgets.painter import painter
 
 log = logging.getLogger("pooled_nb.widgets")
 
-STATIC = Path(__file__).parent / "static"
 Fallback = Callable[[], dict[str, str]]
 """What stands where no widget can be shown: at least ``text/plain`` and ``text/html``, as it is now."""
 WHOLE_S = 1.0

@@ -8,9 +8,25 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from pooled_nb.room.core import Reason, Role, Status
+from pooled_nb.room.doorfacts import Invite
 
 Watch = Callable[[], None]
 """Called on any thread after something changed; it must only post."""
+Told = Callable[[str], None]
+"""Called once, on any thread, when a command has ended: empty when it was done, else the sentence why not."""
+
+
+class Coming(Protocol):
+    """A link that the room looks up meanwhile."""
+
+    def on_end(self, do: Callable[[], None]) -> None:
+        """Call this once it is there, or is not to be had; on any thread, or at once."""
+
+    def error(self) -> BaseException | None:
+        """Then: why there is none."""
+
+    def result(self) -> Invite:
+        """Then: it."""
 
 
 class RoomSource(Protocol):
@@ -38,8 +54,19 @@ class RoomSource(Protocol):
     def watch(self, wake: Watch) -> Callable[[], None]:
         """Hear of changes; what comes back ends it."""
 
-    def command(self, name: str, options: dict[str, object]) -> None:
-        """Do what a button says (a `Verb`); returns at once. What it refuses is heard as a notice."""
+    def command(self, name: str, options: dict[str, object], done: Told | None = None) -> None:
+        """Do what a button says (a `Verb`); returns at once. What it refuses is heard as a notice, or by
+        ``done`` alone.
+
+        ``allow`` and ``deny`` take ``{"number"}``, ``kick`` ``{"id"}``, ``gate`` ``{"ask"}``, ``network``
+        ``{"turn", "relay_only", "remember"}`` (``turn`` is a secret; what is not there stays as it was).
+        """
+
+    def invite(self, *, wait: Literal[False]) -> Coming:
+        """The link that lets its holder in. Raises a `PooledError`."""
+
+    def renew_invite(self, *, wait: Literal[False]) -> Coming:
+        """A new link; those given out before only lead to the lobby. As `invite`."""
 
 
 class AnswerFacts(Struct, frozen=True, kw_only=True):

@@ -6,16 +6,17 @@ Sizes are bounded: 100 devices, 100 guests, names of 60 characters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from pooled_nb.room.core import ChatSettings, Role, Status
-from pooled_nb.widgets import words
+from pooled_nb.widgets import network, words
 from pooled_nb.widgets.chain import MOST, chain, hops
 from pooled_nb.widgets.formats import line, percent, sentence
 from pooled_nb.widgets.joining import code, join
+from pooled_nb.widgets.lobby import gate, lobby, news, trust
 from pooled_nb.widgets.numbers import empty_strip, loaded, numbers, strip
 from pooled_nb.widgets.settings import settings
 
@@ -31,6 +32,7 @@ def room_state(
     *,
     left: bool = False,
     before: Status | None = None,
+    knocked: Collection[str] = (),
 ) -> dict[str, Any]:
     """The trait ``room``.
 
@@ -42,8 +44,11 @@ def room_state(
         The room is over for this device: nothing can be pressed any more.
     before
         As seen last before it was over: its numbers stay, so that the panel keeps its height.
+    knocked
+        Names of those whom the lobby showed: the notice that they knock says nothing more.
     """
-    notice = sentence(notices[-1]) if notices else ""
+    first = status is not None and trust(status, role)["tone"] == "warn"
+    notice = sentence(news(notices, knocked, first=first))
     if status is None:
         said = words.never(notice) if left else words.opening(progress)
         pct = None if left or progress[0] is None else percent(progress[0])
@@ -64,15 +69,20 @@ def room_state(
         "pct": loaded(status) if status.state == "loading" else None,
         "actions": words.actions(status),
         "join": join(status),
+        "invite": not over and role == "host" and "invite" in status.can,
         "layers": status.layers,
-        "chain": rows,
+        "chain": _may_go(rows, status, over=over),
         "hops": hops(status, rows),
         "rest": rest,
         "numbers": numbers(counted),
         "strip": strip(counted),
-        "guests": _few(words.guests(status)),
+        "guests": _may_go(_few(words.guests(status)), status, over=over),
         "queue": _queue(status, over=over),
         "settings": settings(status.settings, may=not over and "set" in status.can),
+        "lobby": None if over else lobby(status, role),
+        "gate": gate(status, role, over=over),
+        "trust": trust(status, role),
+        "network": network.network(status, notices, over=over),
         "promise": words.promise(status),
         "notice": notice,
         "saved": "",
@@ -91,6 +101,7 @@ def _nothing() -> dict[str, Any]:
         "pct": None,
         "actions": [],
         "join": "",
+        "invite": False,
         "layers": 0,
         "chain": [],
         "hops": [],
@@ -100,15 +111,27 @@ def _nothing() -> dict[str, Any]:
         "guests": [],
         "queue": {"waiting": 0, "names": [], "text": ""},
         "settings": settings(ChatSettings(), may=False),
+        "lobby": None,
+        "gate": {"ask": True, "text": "", "may": False},
+        "trust": {"head": "", "text": "", "digits": "", "tone": "idle"},
+        "network": network.nothing(),
         "promise": "",
         "notice": "",
         "saved": "",
     }
 
 
-def _few(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     more = len(rows) - MOST
-    return [*rows[:MOST], {"name": f"and {more} more", "state": "", "why": ""}] if more > 0 else rows
+    return (
+        [*rows[:MOST], {"id": "", "name": f"and {more} more", "state": "", "why": ""}] if more > 0 else rows
+    )
+
+
+def _may_go(rows: list[dict[str, Any]], status: Status, *, over: bool) -> list[dict[str, Any]]:
+    """The same, and which of them this person may throw out."""
+    others = {line(d.id) for d in status.devices if not d.me} if "kick" in status.can and not over else set()
+    return [{**row, "kick": bool(row["id"]) and row["id"] in others} for row in rows]
 
 
 def _queue(status: Status, *, over: bool) -> dict[str, Any]:

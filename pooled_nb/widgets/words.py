@@ -174,7 +174,7 @@ def promise(status: Status) -> str:
     return "text may differ by split"
 
 
-def guests(status: Status) -> list[dict[str, str]]:
+def guests(status: Status) -> list[dict[str, Any]]:
     """Who is here without layers: asks, waits, or why it holds none."""
     holding = {d.id for d in holders(status)}
     # Nobody's name: the answer is hidden, or none runs.
@@ -184,6 +184,7 @@ def guests(status: Status) -> list[dict[str, str]]:
     waiting = set(status.queue)
     return [
         {
+            "id": line(d.id),
             "name": line(d.name),
             "state": "asking" if d.id == asking else "waits" if d.name in waiting else "",
             "why": _OUT.get(d.out) or sentence(d.out, 200) or "asks only",

@@ -66,7 +66,7 @@ class Notebook:
         )
         self._dark = dark
         self.page: Page = self._context.new_page()
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(60_000)  # of a busy machine
         self.page.on("pageerror", lambda error: self.troubles.append(f"page error: {error}"))
         self.page.on("console", self._heard)
 
@@ -86,9 +86,11 @@ class Notebook:
             write(self.path, cells, kernel)
         self.page.goto(f"{self.server.url}/lab/tree/{self.name}?token={self.server.token}&reset")
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Notebook .jp-Cell", timeout=90_000)
-        if self._dark:
-            self.command("apputils:change-theme", theme="JupyterLab Dark")
-            self.page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
+        wanted = f"body[data-jp-theme-light={str(not self._dark).lower()}]"
+        self.page.wait_for_selector("body[data-jp-theme-light]", state="attached")
+        if self.page.locator(wanted).count() == 0:  # the server remembers what an earlier test chose
+            self.command("apputils:change-theme", theme=f"JupyterLab {'Dark' if self._dark else 'Light'}")
+            self.page.wait_for_selector(wanted, state="attached")
         self._kernel_ready()
         return self
 
@@ -176,7 +178,7 @@ class Notebook:
         """A cell's outputs as plain text."""
         return shown(self.outputs(index))
 
-    def until(self, holds: Callable[[], bool], timeout: float = 30.0) -> None:
+    def until(self, holds: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until something holds; fails with what the notebook shows."""
         end = time.monotonic() + timeout
         while not holds():

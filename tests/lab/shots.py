@@ -35,9 +35,12 @@ def shoot(browser: Browser, server: Server, *, dark: bool) -> None:
     def picture(page: Notebook, name: str, *, both: bool = False) -> None:
         if dark and not both:
             return
-        page.page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer").first.screenshot(
-            path=PLACE / f"lab-{name}-{theme}.png"
-        )
+        area = page.page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer").first.bounding_box()
+        last = page.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell").last.bounding_box()
+        assert area is not None
+        if last is not None:  # a short notebook: not the empty page below it
+            area["height"] = min(area["height"], last["y"] + last["height"] + 12 - area["y"])
+        page.page.screenshot(path=PLACE / f"lab-{name}-{theme}.png", clip=area)
 
     host = Notebook(browser, server, f"host-{theme}", dark=dark, size=SIZE)
     host.open(
@@ -55,6 +58,13 @@ def shoot(browser: Browser, server: Server, *, dark: bool) -> None:
     worker.command("application:toggle-left-area")
     worker.finish(0)
     worker.run(1)
+    host.page.locator(".pnb-knock").first.wait_for()
+    host.page.wait_for_timeout(300)
+    host.page.locator(".pnb-room").first.scroll_into_view_if_needed()
+    picture(host, "lobby", both=True)
+    worker.until(lambda: bool(re.search(r"\d{3} \d{3}", worker.seen(1))))
+    picture(worker, "knocking")
+    host.page.get_by_role("button", name="Allow office").first.click()
     worker.ended(1)
     host.run(2)
     chain = host.page.locator(".pnb-room .pnb-chain").first
@@ -78,6 +88,10 @@ def shoot(browser: Browser, server: Server, *, dark: bool) -> None:
     host.page.locator(".pnb-gear").first.click()
     host.page.wait_for_timeout(300)
     picture(host, "settings")
+    host.page.keyboard.press("Escape")  # a sheet lies over the button that opened it
+    host.page.locator(".pnb-net").first.click()
+    host.page.wait_for_timeout(300)
+    picture(host, "network")
     for page in (worker, host):
         page.shutdown()
         for trouble in page.unexpected():

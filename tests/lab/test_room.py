@@ -39,9 +39,12 @@ def test_host_in_one_notebook_join_in_another_and_ask(notebook: Opens) -> None:
     )
     host.finish(0)
     host.finish(1)
-    worker = notebook("worker").open([LOAD, f"%pooled join {code_of(host)} --role worker", "6 * 7"])
+    join = f"%pooled join {code_of(host)} --role worker --name office"
+    worker = notebook("worker").open([LOAD, join, "6 * 7"])
     worker.finish(0)
-    worker.finish(1)
+    worker.run(1)
+    host.page.get_by_role("button", name="Allow office").click(timeout=90_000)  # the code alone asks
+    worker.ended(1)
     host.finish(2, 90)
     host.run(3)
     grown = host.page.locator(".pnb-answer .pnb-a")

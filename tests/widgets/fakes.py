@@ -8,8 +8,11 @@ from typing import Any, Literal
 
 from pooled_nb.errors import PooledError
 from pooled_nb.room.core import DeviceLine, Role, Status, Verb
-from pooled_nb.widgets.sources import AnswerFacts
+from pooled_nb.room.doorfacts import Invite
+from pooled_nb.widgets.painter import NAME
+from pooled_nb.widgets.sources import AnswerFacts, Told
 
+LINK = "pooled://room/r/4TKG9P?signal=local#k=Zm9yLXRlc3RzLW9ubHktbm90LWEtcmVhbC1rZXktMTIz"
 STATIC = {"text/plain": "plain", "text/html": "<p>plain</p>", "text/markdown": "plain"}
 
 
@@ -58,6 +61,23 @@ class Watched:
             wake()
 
 
+class Given:
+    """A `Coming` that ends on another thread."""
+
+    def __init__(self, invite: Invite, why: PooledError | None) -> None:
+        self._invite = invite
+        self._why = why
+
+    def on_end(self, do: Callable[[], None]) -> None:
+        threading.Thread(target=do, name="pooled-mesh").start()
+
+    def error(self) -> PooledError | None:
+        return self._why
+
+    def result(self) -> Invite:
+        return self._invite
+
+
 class FakeRoom(Watched):
     """A `RoomSource`."""
 
@@ -70,6 +90,10 @@ class FakeRoom(Watched):
         self.notices: list[str] = []
         self.commands: list[tuple[str, dict[str, object], str]] = []
         self.commanded = threading.Event()
+        self.told: list[Told | None] = []
+        self.links = 0
+        self.refuses: PooledError | None = None
+        self.late = False  # whether it refuses only after it was asked
 
     def seen(self) -> Status | None:
         return self.now
@@ -78,9 +102,20 @@ class FakeRoom(Watched):
         self.now = now
         self.changed()
 
-    def command(self, name: str, options: dict[str, object]) -> None:
+    def command(self, name: str, options: dict[str, object], done: Told | None = None) -> None:
         self.commands.append((name, options, threading.current_thread().name))
+        self.told.append(done)
         self.commanded.set()
+
+    def invite(self, *, wait: Literal[False]) -> Given:
+        if self.refuses is not None and not self.late:
+            raise self.refuses
+        assert threading.current_thread().name == NAME
+        return Given(Invite(code="4TKG9P", link=LINK + "x" * self.links), self.refuses)
+
+    def renew_invite(self, *, wait: Literal[False]) -> Given:
+        self.links += 1
+        return self.invite(wait=False)
 
 
 class FakeAnswer(Watched):

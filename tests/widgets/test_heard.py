@@ -38,7 +38,7 @@ def test_what_our_javascript_says() -> None:
         {"cmd": 1},
         {"cmd": ""},
         {"cmd": "x" * 21},
-        {"cmd": "set", "key": "k" * 41},
+        {"cmd": "set", "key": "k" * 81},
         {"cmd": "set", "key": "style", "value": {"a": 1}},
         {"cmd": "sync", "id": "3"},
         {"cmd": "sync", "id": -1},
@@ -81,3 +81,18 @@ def test_it_never_raises(anything: Any) -> None:
         comm({"method": "custom", "content": anything}),
     ):
         assert heard(message) is None or isinstance(heard(message), (str, Custom))
+
+
+def test_a_relay_is_heard_of_one_command_alone() -> None:
+    """DESIGN section 7: a TURN server is a secret: bounded, of the network box only, in no repr."""
+    turn = "turn:ana:p4ssw0rd@turn.example.org"
+    said = custom({"cmd": "network", "id": 1, "turn": turn, "relay_only": True})
+    assert (said.turn, said.relay_only, said.remember) == (turn, True, False)
+    assert "p4ssw0rd" not in repr(said) + str(said) + str(said.__rich_repr__())
+    assert custom({"cmd": "network", "turn": "x" * 1_000}) is not None
+    for wrong in (
+        {"cmd": "set", "turn": turn},
+        {"cmd": "network", "turn": "x" * 1_001},
+        {"cmd": "network", "turn": 1},
+    ):
+        assert custom(wrong) is None

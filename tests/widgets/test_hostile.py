@@ -86,7 +86,7 @@ class HostileRoom(FakeRoom):
             )
         return self.now
 
-    def command(self, name: str, options: dict[str, object]) -> None:
+    def command(self, name: str, options: dict[str, object], done: Any = None) -> None:
         raise SystemExit(name)
 
 

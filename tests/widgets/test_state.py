@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pooled_nb.room.core import ChatSettings, DeviceLine, Status
+from pooled_nb.room.doorfacts import LobbyLine, NetworkFacts
 from pooled_nb.widgets.settings import chosen
 from pooled_nb.widgets.state import room_state
 from tests.widgets.fakes import device, status, studio
@@ -32,6 +33,7 @@ KEYS = [
         "hops",
     ),
     *("rest", "numbers", "strip", "guests", "queue", "settings", "promise", "notice", "saved"),
+    *("invite", "lobby", "gate", "trust", "network"),
 ]
 
 
@@ -63,6 +65,7 @@ def test_the_chain_while_it_runs() -> None:
         "used": 0.1,
         "lent": 6.0,
         "memory": "0.1 / 6.0 GB",
+        "kick": False,
     }
     assert last["more"] == "relayed"
     assert room["rest"] == 0
@@ -335,8 +338,34 @@ statuses = st.builds(
     waiting=st.integers(0, 12),
     queue=st.lists(st.text(max_size=20), max_size=4),
     answering=st.text(max_size=20),
-    can=st.lists(st.sampled_from(["start", "redeal", "stop", "reset", "set"]), max_size=3),
+    can=st.lists(
+        st.sampled_from(["start", "redeal", "stop", "set", "allow", "deny", "kick", "invite", "network"]),
+        max_size=4,
+    ),
     signaling=st.text(max_size=20),
+    lobby=st.lists(
+        st.builds(
+            LobbyLine,
+            number=st.integers(0, 99),
+            name=st.text(max_size=70),
+            kind=st.text(max_size=20),
+            lends_gb=st.floats(),
+            digits=st.text(max_size=20),
+            note=st.text(max_size=20),
+        ),
+        max_size=10,
+    ),
+    trust=st.sampled_from(["", "proved", "confirmed", "first"]),
+    digits=st.text(max_size=20),
+    network=st.builds(
+        NetworkFacts,
+        signaling=st.text(max_size=20),
+        up=st.booleans(),
+        stun=st.lists(st.text(max_size=20), max_size=9),
+        relay=st.text(max_size=20),
+        relay_from=st.sampled_from(["", "settings", "environment", "server"]),
+        relay_only=st.booleans(),
+    ),
 )
 
 
@@ -347,6 +376,7 @@ def test_whatever_a_room_says_can_be_sent(now: Status, role: Any, left: bool) ->
     room = room_state(now, role, left=left)
     json.dumps(room, allow_nan=False, ensure_ascii=False).encode()
     assert sorted(room) == sorted(KEYS)
+    assert (room["lobby"] is None) is (role != "host" or left or now.state == "closed")
     for row in room["chain"]:
         assert row["state"] in ("held", "loading", "ready", "computing", "stopped", "dropped")
         assert row["lo"] is None or 0 <= row["lo"] < row["hi"] <= 40

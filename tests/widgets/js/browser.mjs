@@ -3,11 +3,10 @@
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { extname, normalize, resolve, sep } from "node:path";
-import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
+import { ROOT } from "./root.mjs";
 
-export const ROOT = resolve(fileURLToPath(import.meta.url), "../../../..");
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css" };
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json" };
 const QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
 /** Calls `work(open)`; `open({width, theme, …})` gives a page of the gallery. All is closed afterwards. */

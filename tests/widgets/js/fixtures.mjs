@@ -1,5 +1,10 @@
 // Every state of both panels, as Python sends it, and a model that is all a panel sees of a notebook.
 
+import INVITE from "./invite.json" with { type: "json" };
+
+/** What a kernel answers to a click on Invite: a made-up link, and its QR code as Python makes it. */
+export const invited = (id, over = {}) => ({ ...INVITE, id, ...over });
+
 export class FakeModel {
   constructor(traits, onsend) { Object.assign(this, { traits, onsend, heard: new Map(), sent: [] }); }
   get(name) { return this.traits[name]; }
@@ -41,7 +46,14 @@ export const groups = [
   { key: "visibility", label: "Who sees it", value: "all", options: [["all", "Everyone"], ["asker", "Asker"], ["host", "Host"]] },
   { key: "thinking", label: "Thinking", value: "auto", options: [["auto", "Automatic"], ["on", "On"], ["off", "Off"]] },
 ];
-const guest = (name, state = "", why = "asks only") => ({ name, state, why });
+const guest = (name, state = "", why = "asks only") => ({ id: name, name, state, why, kick: false });
+export const knock = (number, name, digits, over = {}) => ({ number, name, what: "NVIDIA RTX 4090, lends 8.0 GB", digits, note: "", ...over });
+export const lobby = (...rows) => ({ rows, more: 0, tone: "idle", head: rows.length ? `In the lobby${rows.length > 1 ? `, 1 of ${rows.length}` : ""}. Same digits on their screen?` : "Lobby", note: rows.length ? "" : "Nobody waits. New devices ask here first." });
+const fact = (label, text, tone = "idle") => ({ label, text, tone });
+export const network = (over = {}) => ({ may: true, relay_only: false, forget: false, trouble: false, links: [{ name: "mira", path: "direct", text: "direct, 6.2 ms" }, { name: "basement", path: "direct", text: "direct, 19 ms" }],
+  rows: [fact("Signaling", "0.peerjs.com answers", "good"), fact("STUN", "stun.l.google.com:19302 and stun.cloudflare.com:3478"), fact("Relay", "none")], ...over });
+const ASK = "Who holds the invite link, or was let in before, comes in without asking.", NOBODY = { head: "", text: "", digits: "", tone: "idle" };
+const joiner = (tone, text, digits = "") => ({ invite: false, lobby: null, gate: { ask: true, text: ASK, may: false }, trust: { head: "Your host", text, digits, tone } });
 const say = (tone, what, about) => ({ tone, what, about });
 const button = (cmd, label, main = false) => ({ cmd, label, main });
 
@@ -49,7 +61,8 @@ export const room = (over = {}) => ({
   v: 1, code: "4TK-G9P", label: "Qwen3-8B", facts: "36 layers · bfloat16, exact · 16.4 GB · you host", role: "host", state: "online",
   say: say("good", "Online", "Nobody is asking."), actions: [button("reset", "New chat")], join: "%pooled join 4TK-G9P", layers: 36,
   chain: [studio(), mira(), basement()], hops: HOPS, rest: 0, numbers: RUN, strip: STRIP, guests: [guest("ana"), guest("joão"), guest("grading script", "", "API client")],
-  queue: { waiting: 0, names: [], text: "" }, settings: { may: true, groups }, promise: "same text as one device", notice: "", saved: "", ...over,
+  queue: { waiting: 0, names: [], text: "" }, settings: { may: true, groups }, promise: "same text as one device", notice: "", saved: "",
+  invite: true, lobby: lobby(), gate: { ask: true, text: ASK, may: true }, trust: NOBODY, network: network(), ...over,
 });
 
 const LONG = "a name that somebody made far too long to fit in any box of this panel, on purpose, to see it cut";
@@ -66,7 +79,7 @@ function twelve() {
 }
 
 export const ROOMS = {
-  opening: room({ state: "opening", role: null, code: "", label: "", facts: "", join: "", say: say("work", "Opening the room", "Reading the model's list of tensors, 62 %."), pct: 62, actions: [], layers: 0, chain: [], hops: [], numbers: [], strip: { left: "", right: "", parts: [], mark: null }, guests: [], settings: { may: false, groups }, promise: "" }),
+  opening: room({ state: "opening", role: null, code: "", label: "", facts: "", join: "", say: say("work", "Opening the room", "Reading the model's list of tensors, 62 %."), pct: 62, actions: [], layers: 0, chain: [], hops: [], numbers: [], strip: { left: "", right: "", parts: [], mark: null }, guests: [], settings: { may: false, groups }, promise: "", invite: false, lobby: null, gate: { ask: true, text: "", may: false }, network: network({ may: false, rows: [], links: [] }) }),
   alone: room({ state: "open", say: say("idle", "Only you are here", "Qwen3-8B needs 16.4 GB, you lend 12.0 GB. Read the code aloud, or start alone."), actions: [], chain: [studio({ ...held, hi: 26, memory: "0.0 / 12.0 GB" })], hops: [], rest: 10, numbers: BEFORE("12.0", 1), strip: { left: "lent by device", right: "4.4 GB short", parts: [...full(0.73), lack(0.27)], mark: null }, guests: [], promise: "" }),
   short: room({ state: "open", say: say("warn", "Short by 2.1 GB", "Qwen3-8B needs 16.4 GB, the room lends 14.3 GB. Invite a device or lend more."), actions: [], chain: [studio({ ...held, lo: null, hi: null, lent: 8, memory: "0.0 / 8.0 GB" }), mira({ ...held, lo: null, hi: null, lent: 4.3, memory: "0.0 / 4.3 GB" }), basement({ ...held, lo: null, hi: null, lent: 2, memory: "0.0 / 2.0 GB" })], numbers: BEFORE("14.3", 3), strip: { left: "lent by device", right: "2.1 GB short", parts: [...full(0.49, 0.26, 0.12), lack(0.13)], mark: null }, guests: [guest("ana")], promise: "" }),
   ready: room({ state: "open", say: say("good", "Ready to start", "3 devices lend 24.0 GB, Qwen3-8B needs 16.4 GB."), actions: [button("start", "Start", true)], chain: [studio(held), mira(held), basement(held)], numbers: BEFORE("24.0", 3), strip: { left: "lent by device", right: "7.6 GB to spare", parts: full(0.5, 0.25, 0.25), mark: 0.68 }, promise: "" }),
@@ -76,12 +89,21 @@ export const ROOMS = {
   silent: room({ state: "answering", say: say("warn", "Waiting for basement", "It stopped responding. The answer goes on where it is when basement is back."), actions: [button("stop", "Stop")], chain: [studio(), mira(), basement({ state: "stopped", tone: "warn", word: "stopped responding", more: "waiting, 6 of 15 s" })], queue: { waiting: 1, names: ["joão"], text: "1 question waits." } }),
   degraded: room({ state: "degraded", say: say("bad", "basement dropped", "Layers 27–36 have no device. Deal again over the devices that are here."), actions: [button("redeal", "Re-deal now", true)], chain: [studio(), mira(), basement({ state: "dropped", tone: "bad", word: "dropped", used: 0, lent: 0, memory: "–" })], hops: [HOPS[0], hop("no link", "down"), hop("no link", "down")], promise: "", notice: "basement left the room." }),
   relay: room({ state: "answering", say: say("work", "Answering joão", "Nobody waits."), actions: [button("stop", "Stop")], chain: [studio(computing), mira(computing), basement({ ...computing, more: "relayed" })], hops: [HOPS[0], hop("61 ms relay", "relay"), hop("58 ms relay", "relay")], promise: "text may differ by split", notice: "A device with the name “mira” asked to join and was refused: the name is taken. Ask its person to choose another one." }),
-  worker: room({ state: "answering", role: "worker", facts: "30 layers · float32, exact · 0.5 GB · you hold layers 29–30", label: "SmolLM2-135M-Instruct", layers: 30, say: say("work", "Answering mira", "Nobody waits."), actions: [], chain: [device("studio", 0, 18, 0.3, 4, { ...computing, host: true }), device("mira", 18, 28, 0.2, 2, computing), device("leo's phone", 28, 30, 0.1, 0.8, { ...computing, you: true, kind: "phone" })], hops: [hop("–", "unknown"), hop("38 ms relay", "relay"), hop("33 ms relay", "relay")], settings: { may: false, groups } }),
-  guest: room({ state: "answering", role: "guest", facts: "36 layers · bfloat16, exact · 16.4 GB · you are a guest", say: say("work", "Answering you", "1 question waits."), actions: [button("stop", "Stop")], chain: [device("studio", 0, 16, 7.9, 12, { host: true, ...computing }), mira(computing), basement(computing)], guests: [guest("ana", "asking"), guest("joão", "waits")], queue: { waiting: 1, names: ["joão"], text: "1 question waits." }, settings: { may: false, groups } }),
+  knocking: room({ lobby: lobby(knock(1, "leo", "482 019")), guests: [guest("ana"), guest("joão")] }),
+  crowded: room({ lobby: lobby(knock(3, LONG, "000 117", { what: LONG, note: "It comes back under the name of a device that is in the room, without its pass." }), knock(4, "noor", ""), knock(5, "ida", "771 204")), guests: [guest(LONG), guest("ana")] }),
+  open: room({ gate: { ask: false, text: "Anyone who knows or guesses the code comes in, and can read what is asked.", may: true }, lobby: { ...lobby(), tone: "warn", note: "Anyone with the code comes in. Asking is off." } }),
+  nosignal: room({ lobby: { ...lobby(), tone: "warn", note: "Nobody new can join: no signaling server answers. The room goes on." }, notice: "0.peerjs.com does not answer.", network: network({ rows: [fact("Signaling", "0.peerjs.com does not answer. Nobody new can join; the room goes on.", "bad"), fact("STUN", "stun.l.google.com:19302"), fact("Relay", "turn.example.org:3478, from your settings; every connection goes through it", "good")], relay_only: true, forget: true, links: [{ name: "basement", path: "relay", text: "relayed, 61 ms" }, { name: "mira", path: "unknown", text: "path not known here" }] }) }),
+  worker: room({ ...joiner("good", "The host proved that it knows your invite link or pass."), state: "answering", role: "worker", facts: "30 layers · float32, exact · 0.5 GB · you hold layers 29–30", label: "SmolLM2-135M-Instruct", layers: 30, say: say("work", "Answering mira", "Nobody waits."), actions: [], chain: [device("studio", 0, 18, 0.3, 4, { ...computing, host: true }), device("mira", 18, 28, 0.2, 2, computing), device("leo's phone", 28, 30, 0.1, 0.8, { ...computing, you: true, kind: "phone" })], hops: [hop("–", "unknown"), hop("38 ms relay", "relay"), hop("33 ms relay", "relay")], settings: { may: false, groups } }),
+  guest: room({ ...joiner("warn", "Trust on first use: compare with the host's screen", "482 019"), state: "answering", role: "guest", facts: "36 layers · bfloat16, exact · 16.4 GB · you are a guest", say: say("work", "Answering you", "1 question waits."), actions: [button("stop", "Stop")], chain: [device("studio", 0, 16, 7.9, 12, { host: true, ...computing }), mira(computing), basement(computing)], guests: [guest("ana", "asking"), guest("joão", "waits")], queue: { waiting: 1, names: ["joão"], text: "1 question waits." }, settings: { may: false, groups } }),
   one: room({ code: "7QM-2XD", join: "%pooled join 7QM-2XD --signal wss://rooms.example.org:443/pooled", label: "SmolLM2-135M-Instruct", facts: "30 layers · bfloat16, exact · 0.3 GB · you host", layers: 30, chain: [device("studio", 0, 30, 0.3, 6, { you: true, host: true })], hops: [], numbers: [number("18.2", "", "tokens per second"), number("30", "of 8,192", "context"), number("1", "device", "holds layers"), number("–", "", "slowest link")], strip: { left: "memory used by device", right: "0.3 of 6.0 GB lent", parts: full(0.05), mark: null }, guests: [] }),
   twelve: room({ state: "answering", say: say("work", "Answering joão", "3 questions wait."), actions: [button("stop", "Stop")], ...twelve(), queue: { waiting: 3, names: ["noor", "ida", LONG], text: "3 questions wait." }, guests: [guest(LONG, "waits"), ..."noor ida sam yuki olu pia tom zoe max lin ava kai eli uma ben fay gus".split(" ").map((n) => guest(n))] }),
-  closed: room({ state: "closed", say: say("idle", "Room closed", "studio closed it. What was asked stays in this notebook."), actions: [], join: "", chain: [studio({ state: "held", tone: "idle", word: "room closed", pct: 0 }), mira({ state: "held", tone: "idle", word: "room closed", pct: 0 }), basement({ state: "held", tone: "idle", word: "room closed", pct: 0 })], guests: [], promise: "" }),
+  closed: room({ state: "closed", say: say("idle", "Room closed", "studio closed it. What was asked stays in this notebook."), actions: [], join: "", chain: [studio({ state: "held", tone: "idle", word: "room closed", pct: 0 }), mira({ state: "held", tone: "idle", word: "room closed", pct: 0 }), basement({ state: "held", tone: "idle", word: "room closed", pct: 0 })], guests: [], promise: "", invite: false, lobby: null, gate: { ask: true, text: "", may: false }, network: network({ may: false }) }),
 };
+// A host may throw out whoever is there.
+for (const r of Object.values(ROOMS)) if (r.role === "host" && r.state !== "closed") {
+  r.chain = r.chain.map((d) => ({ ...d, kick: !d.you && d.state !== "dropped" }));
+  r.guests = r.guests.map((g) => ({ ...g, kick: true }));
+}
 
 // ---- answers ----
 

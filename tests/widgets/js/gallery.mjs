@@ -4,7 +4,8 @@
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import { ROOT, withGallery } from "./browser.mjs";
+import { withGallery } from "./browser.mjs";
+import { ROOT } from "./root.mjs";
 
 const AXE = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const IMAGES = join(ROOT, "docs/images");
@@ -12,7 +13,16 @@ const PICTURES = { // name: [state, width, theme, more of the address]
   "room-light": ["room:answering", 1000, "light", ""],
   "room-dark": ["room:answering", 1000, "dark", ""],
   "room-narrow": ["room:worker", 320, "light", ""],
-  "room-settings": ["room:online", 700, "light", "&open"],
+  "room-settings": ["room:online", 700, "light", "&open=Settings"],
+  "lobby-light": ["room:knocking", 1000, "light", ""],
+  "lobby-dark": ["room:knocking", 700, "dark", ""],
+  "lobby-narrow": ["room:knocking", 320, "light", ""],
+  "invite-light": ["room:online", 700, "light", "&open=Invite"],
+  "invite-dark": ["room:online", 700, "dark", "&open=Invite"],
+  "invite-narrow": ["room:online", 320, "light", "&open=Invite"],
+  "network-light": ["room:nosignal", 700, "light", "&open=Network"],
+  "network-dark": ["room:nosignal", 700, "dark", "&open=Network"],
+  "network-narrow": ["room:nosignal", 320, "light", "&open=Network"],
   "answer-light": ["answer:answering", 700, "light", ""],
   "answer-dark": ["answer:answering", 700, "dark", ""],
 };
@@ -36,7 +46,7 @@ function outside() {
 /** One panel goes through states of one chain: its height must hold. */
 async function jumps(open, look) {
   const page = await open({ ...look, only: "room:ready" });
-  for (const names of [["ready", "loading", "online", "answering", "silent", "degraded", "relay", "closed"], ["opening", "alone", "one"]]) {
+  for (const names of [["ready", "loading", "online", "answering", "silent", "degraded", "relay", "knocking", "crowded", "open", "nosignal", "closed"], ["opening", "alone", "one"]]) {
     const heights = await page.evaluate(async (states) => {
       const { ROOMS } = await import("./fixtures.mjs"), box = document.querySelector("#main > div"), out = {};
       for (const name of states) { box.model.set({ room: ROOMS[name] }); out[name] = box.firstElementChild.offsetHeight; }
@@ -62,7 +72,7 @@ async function audit(open, look) {
 
 await withGallery(async (open) => {
   let unsure = 0, pages = 0;
-  for (const width of [320, 700, 1000]) for (const theme of ["light", "dark"]) for (const front of ["jupyter", "plain"]) for (const extra of ["", "&open"]) {
+  for (const width of [320, 700, 1000]) for (const theme of ["light", "dark"]) for (const front of ["jupyter", "plain"]) for (const extra of ["", "&open=Settings", "&open=Invite", "&open=Network", "&open=out"]) {
     unsure += await audit(open, { width: width + 24, theme, front, extra });
     pages += 1;
   }

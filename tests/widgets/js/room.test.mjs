@@ -22,7 +22,7 @@ describe("every state is drawn", () => {
     expect(p.$$(".pnb-col, .pnb-row")).toHaveLength(traits.chain.length);
     for (const d of traits.chain) expect(p.$(".pnb-chain ul").textContent).toContain(d.word);
     expect(p.$$(".pnb-stats dd b").map((b) => b.textContent).filter(Boolean)).toEqual(traits.numbers.map((n) => n.value));
-    expect(p.$$(".pnb-people ul li").map((li) => li.firstChild.textContent)).toEqual(traits.guests.map((g) => g.name));
+    expect(p.$$("[aria-label=Guests] li").map((li) => li.firstChild.textContent)).toEqual(traits.guests.map((g) => g.name));
     expect(p.$$(".pnb-people ol li").map((li) => li.firstChild.textContent)).toEqual(traits.queue.names);
     expect(p.text(".pnb-notice")).toBe(traits.notice);
     expect(p.text(".pnb-promise")).toBe(traits.promise);
@@ -190,9 +190,9 @@ describe("settings", () => {
   it("are radio groups, checked as the room says, and follow it while open", () => {
     const p = open({});
     button(p, "Settings").click();
-    expect(p.$$("[role=radiogroup]").map((g) => g.getAttribute("aria-label"))).toEqual(groups.map((g) => g.label));
+    expect(p.$$("[role=radiogroup]").map((g) => g.getAttribute("aria-label"))).toEqual([...groups.map((g) => g.label), "Ask before new devices join"]);
     const checked = () => p.$$(".pnb-seg :checked").map((x) => x.nextSibling.textContent);
-    expect(checked()).toEqual(["Greedy", "Medium", "Plain", "Everyone", "Automatic"]);
+    expect(checked()).toEqual(["Greedy", "Medium", "Plain", "Everyone", "Automatic", "On"]);
     const node = p.$(".pnb-seg input");
     change(p, { settings: { may: true, groups: groups.map((g, i) => (i ? g : { ...g, value: "creative" })) } });
     expect(checked()[0]).toBe("Creative");
@@ -381,7 +381,7 @@ describe("untrusted", () => {
     p.model.set({ room: x });
     p.close();
   });
-  it.each(["answering", "loading", "short"])("any field of any kind, alone or within a list: %s", (state) => {
+  it.each(["answering", "loading", "short", "crowded"])("any field of any kind, alone or within a list: %s", (state) => {
     const p = open({}), bad = vi.spyOn(console, "error"), base = ROOMS[state];
     button(p, "Settings").click();
     for (const key of Object.keys(base)) for (const x of ODD) {
