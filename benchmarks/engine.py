@@ -60,7 +60,7 @@ def room_of(devices: int, delay: float, *, frames: bool = False, **options: Any)
     set_delay(delay, frames=frames)
     with (
         pooled.host(MODEL, split="memory", lend="1GB", progress=False, **options) as room,
-        Workers(room.code, devices - 1, lend="1GB", delay=delay, frames=frames),
+        Workers(room, devices - 1, lend="1GB", delay=delay, frames=frames),
     ):
         wait_for(room, devices)
         room.start()

@@ -28,7 +28,7 @@ def over(devices: int, tokens: int, repeats: int, *, exact: bool) -> tuple[list[
     """A room of that many processes: ms per token after the first of each repeat, and the tokens."""
     with (
         pooled.host(MODEL, split="memory", exact=exact, lend="1GB", progress=False) as room,
-        Workers(room.code, devices - 1, lend="1GB"),
+        Workers(room, devices - 1, lend="1GB"),
     ):
         wait_for(room, devices)
         room.ask(QUESTION, max_tokens=8)

@@ -16,15 +16,20 @@ from pooled_nb.shard import LoadSpec, ModelFacts, open_shard
 
 
 class Workers:
-    """``pooled-nb join CODE`` some times, each a process; ended on the way out.
+    """``pooled-nb join`` some times, each a process; ended on the way out.
+
+    They come with the room's invite link, so that nobody has to let them in.
 
     ``delay``: milliseconds by which what each sends leaves late, whole ``frames`` or datagrams; see
     `benchmarks.delay`.
     """
 
-    def __init__(self, code: str, n: int, *, lend: str, delay: float = 0.0, frames: bool = False) -> None:
+    def __init__(
+        self, room: pooled.Room, n: int, *, lend: str, delay: float = 0.0, frames: bool = False
+    ) -> None:
         program = ["benchmarks.delay", f"{delay}{'f' * frames}"] if delay else ["pooled_nb.cli"]
-        self._argv = [sys.executable, "-m", *program, "join", code, "--role", "worker", "--lend", lend]
+        self._argv = [sys.executable, "-m", *program, "join", "--role", "worker", "--lend", lend]
+        self._env = {**os.environ, "POOLED_LINK": room.invite().link}
         self._n = n
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -32,7 +37,9 @@ class Workers:
         for i in range(self._n):
             argv = [*self._argv, "--name", f"worker {i + 1}"]
             out = subprocess.DEVNULL
-            self._started.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+            self._started.append(
+                subprocess.Popen(argv, env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

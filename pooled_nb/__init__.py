@@ -21,6 +21,8 @@ from pooled_nb.errors import PooledError
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
     from pooled_nb.api import current, host, join
+    from pooled_nb.door import Gate, Invite, Lobby, Network
+    from pooled_nb.room.doorfacts import Doubt
     from pooled_nb.room_view import Room
     from pooled_nb.status import Status
     from pooled_nb.widgets.answer_panel import AnswerPanel
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "AnswerPanel",
+    "Doubt",
+    "Gate",
+    "Invite",
+    "Lobby",
+    "Network",
     "PooledError",
     "Room",
     "RoomPanel",
@@ -42,6 +49,11 @@ __all__ = [
 _WHERE = {
     "Answer": "pooled_nb.answer",
     "AnswerPanel": "pooled_nb.widgets.answer_panel",
+    "Doubt": "pooled_nb.room.doorfacts",
+    "Gate": "pooled_nb.door",
+    "Invite": "pooled_nb.door",
+    "Lobby": "pooled_nb.door",
+    "Network": "pooled_nb.door",
     "Room": "pooled_nb.room_view",
     "RoomPanel": "pooled_nb.widgets.room_panel",
     "Status": "pooled_nb.status",

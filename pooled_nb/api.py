@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pooled_nb import places
 from pooled_nb._notebook import in_notebook
+from pooled_nb.confirming import Answers, Confirming
 from pooled_nb.errors import AlreadyInRoom, BadCode
 from pooled_nb.progress import waiting
+from pooled_nb.room.doorfacts import GateChoices, Starts
+from pooled_nb.room_commands import gate_choices, network_choice
 from pooled_nb.room_life import Opening
 from pooled_nb.room_output import settle
 from pooled_nb.room_view import Room
-from pooled_nb.show import line_bundle
+from pooled_nb.show import entered, line_bundle
 from pooled_nb.typed import Unseen
 
 if TYPE_CHECKING:
@@ -70,6 +73,11 @@ def host(
     kv: Literal["f16", "q8"] = "f16",
     draft: str | None = None,
     speculate: bool = True,
+    ask: bool = True,
+    starts: Starts = "all",
+    turn: str | None = None,
+    stun: str | Sequence[str] | None = None,
+    relay_only: bool | None = None,
     process: bool = True,
     progress: bool = True,
     wait: bool = True,
@@ -77,7 +85,8 @@ def host(
     """Open a room around a model.
 
     Nothing is dealt yet: the first question, or `Room.start`, deals the layers over the devices that
-    are here by then.
+    are here by then. You are asked before a device comes in (`Room.lobby`, `Room.allow`), unless it holds
+    the invite link (`Room.invite`).
 
     Parameters
     ----------
@@ -115,6 +124,17 @@ def host(
         guessed only counts where the model itself says so: with ``exact`` text and tokens stay the same.
     speculate
         False: guess nothing ahead, not even from text that stands there already.
+    ask
+        You are asked before a new device comes in. False: whoever knows the code comes in.
+    starts
+        Whose question may start the room: ``"all"`` or ``"host"``.
+    turn
+        A relay for devices that find no direct path, ``turn:USER:PASSWORD@HOST:PORT``: a secret, so take it
+        from `getpass.getpass` rather than from a cell. None: of your settings, else ``POOLED_TURN``.
+    stun
+        STUN servers, in order, like ``stun:HOST:PORT``; ``""``: none. None: public ones, where needed.
+    relay_only
+        Use nothing but the relay.
     process
         Compute in a process of its own. False: in a thread, for debugging.
     progress
@@ -128,6 +148,9 @@ def host(
     """
     from pooled_nb import room as rooms
 
+    turn = Unseen(turn) if isinstance(turn, str) else turn  # a traceback shows what a variable holds
+    gate = gate_choices(GateChoices(), {"ask": ask, "starts": starts})
+    ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only})
     place = places.here(os.environ)
     dealt = split if split is not None else place.split
 
@@ -149,6 +172,8 @@ def host(
             kv=kv,
             draft=draft,
             speculate=speculate,
+            gate=gate,
+            network=ways,
             progress=report,
         )
 
@@ -163,12 +188,20 @@ def join(
     name: str | None = None,
     lend: str | float | None = None,
     signal: str | Sequence[str] | None = None,
+    lan: bool = False,
     folder: str | None = None,
+    turn: str | None = None,
+    stun: str | Sequence[str] | None = None,
+    relay_only: bool | None = None,
+    confirm: Answers | None = None,
     process: bool = True,
     progress: bool = True,
     wait: bool = True,
 ) -> Room:
     """Join a room.
+
+    Without the invite link this waits until the host's person has let this device in, as long as that
+    takes: both screens show the same six digits, to be compared. An interrupt gives up.
 
     Parameters
     ----------
@@ -178,7 +211,13 @@ def join(
     role
         ``"worker"`` lends memory, ``"guest"`` only asks, ``"auto"`` lends where this device can. None: auto,
         and guest where a place's rules ask for that (Colab's do), which is then said.
-    name, lend, signal, folder, process, progress, wait
+    lan
+        Look for the room on the local network, too (extra ``lan``).
+    confirm
+        Called with a `Doubt` when the host let this device in but did not recognise its link: whether the
+        host's screen shows the same ``digits``. A function (called by the thread that waits here), or an
+        async one. None: its person is asked, in a cell or at a terminal, or answers by `Room.confirm`.
+    name, lend, signal, folder, turn, stun, relay_only, process, progress, wait
         See `host`.
 
     Raises
@@ -188,9 +227,13 @@ def join(
     from pooled_nb import room as rooms
 
     _only_one()
+    turn = Unseen(turn) if isinstance(turn, str) else turn
+    ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only})
+    confirming = Confirming(confirm)
     if code is None:
-        code = Unseen(os.environ.get("POOLED_LINK") or _colab_secret("POOLED_LINK") or _ask_for_link())
-    where, place = code, places.here(os.environ)
+        code = os.environ.get("POOLED_LINK") or _colab_secret("POOLED_LINK") or _ask_for_link()
+    where = code = Unseen(code)  # it may be a link
+    place = places.here(os.environ)
     part = role if role is not None else place.role
 
     def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
@@ -202,28 +245,39 @@ def join(
             lend=lend,
             process=process,
             folder=folder,
+            lan=lan,
+            network=ways,
+            confirm=confirming,
             progress=report,
         )
 
     says = place.join_says if role is None else ""
-    return _enter(opening, "joining the room", says, quiet=not progress, wait=wait)
+    return _enter(opening, "joining the room", says, quiet=not progress, wait=wait, confirming=confirming)
 
 
-def _enter(opening: Opening, words: str, says: str, *, quiet: bool, wait: bool) -> Room:
+def _enter(
+    opening: Opening,
+    words: str,
+    says: str,
+    *,
+    quiet: bool,
+    wait: bool,
+    confirming: Confirming | None = None,
+) -> Room:
     global _current, _pid
     with _lock:
         _only_one()
         if _pid != os.getpid():
             _pid = os.getpid()
             atexit.register(_leave_at_exit, _pid)
-        room = _current = Room(opening, quiet=quiet)
+        room = _current = Room(opening, quiet=quiet, confirming=confirming)
     if says and not quiet:
         print(says, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
     if wait:
         try:
             with waiting(words, quiet=quiet) as view:
                 room.result(view=view)
-                view.finish(line_bundle(room.status().sentence))
+                view.finish(line_bundle(entered(room.status())))
         except KeyboardInterrupt:
             room.leave()  # whoever gave up opening it has no room to leave
             raise

@@ -5,6 +5,7 @@ HTML is `html.escape`'s job; see `pooled_nb.show`.
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -53,12 +54,12 @@ def markdown(text: str) -> str:
     return _closed(_entities(text, "<["))
 
 
-def _tokens(text: str, *, html: bool) -> list[Token]:
+def _tokens(text: str, *, html: bool, every_link: bool = True) -> list[Token]:
     from markdown_it import MarkdownIt  # 20 ms, and only where something is shown
 
     parser = MarkdownIt("commonmark", {"html": html})
-    # Every link is seen here, to be judged here.
-    parser.validateLink = lambda url: True  # type: ignore[method-assign] # its own way to be told
+    if every_link:  # it is seen here, to be judged here
+        parser.validateLink = lambda url: True  # type: ignore[method-assign] # its own way to be told
     return parser.parse(text)
 
 
@@ -112,7 +113,9 @@ def _closed(text: str) -> str:
 
 def _is_safe(text: str) -> bool:
     """Whether a CommonMark page would find no HTML, no image and no link but to the web and to mail."""
-    for token in _tokens(text, html=True):
+    # To a page that takes some links for words, a line below them may be no code, as it is to others.
+    both = (_tokens(text, html=True), _tokens(text, html=True, every_link=False))
+    for token in itertools.chain(*both):
         for part in (token, *(token.children or ())):
             if part.type in ("html_block", "html_inline", "image"):
                 return False

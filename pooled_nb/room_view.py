@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -14,14 +14,15 @@ import msgspec
 
 from pooled_nb import forks, saved, show
 from pooled_nb._notebook import cell, in_notebook, while_waiting
+from pooled_nb.door_text import waits
 from pooled_nb.errors import BadOption, NotReady, PooledError, RoomClosed, RoomError
 from pooled_nb.job import SLICE_S, Job
 from pooled_nb.mesh.codes import shown
 from pooled_nb.output import Output
 from pooled_nb.progress import Waiting, waiting
 from pooled_nb.room import core as seam
-from pooled_nb.room_chat import RoomChat
 from pooled_nb.room_commands import chosen
+from pooled_nb.room_door import RoomDoor
 from pooled_nb.room_output import is_shown, show_panel
 from pooled_nb.status import Status
 from pooled_nb.threads import mesh
@@ -35,7 +36,7 @@ LOOK_S = 0.1
 log = logging.getLogger("pooled_nb")
 
 
-class Room(RoomChat):
+class Room(RoomDoor):
     """A room that this process hosts or has joined. Made by `pooled_nb.host` and `pooled_nb.join`.
 
     Use it from any thread. ``with`` and ``async with`` leave it at the end.
@@ -56,10 +57,12 @@ class Room(RoomChat):
 
     async def _start(self, core: seam.RoomCore, devices: int, *, fast: bool = False) -> None:
         # Who may not start it is told so, and waits for nobody.
-        while core.role == "host" and (here := len(core.status().devices)) < devices:
-            if core.status().state == "closed":
+        while core.role == "host" and (here := len((now := core.status()).devices)) < devices:
+            if now.state == "closed":
                 break
-            self._report(None, f"{here} of {devices} devices are here")
+            # Else who waits for devices waits for the one that waits for them.
+            asks = f"; {waits(now.lobby)}. {self._how_to_answer()}" if now.lobby else ""
+            self._report(None, f"{here} of {devices} devices are here{asks}")
             await asyncio.sleep(LOOK_S)
         await core.start(self._report, fast=fast)
 
@@ -93,7 +96,7 @@ class Room(RoomChat):
         """Block until it is open; raises why it did not open. An interrupt gives up opening it."""
         if self._forked:
             raise forks.elsewhere()
-        self._opening.result(timeout, tick=self._ticker(view))
+        self._opening.result(timeout, tick=self._asking(view))
         return self
 
     def status(self) -> Status:
@@ -241,16 +244,29 @@ class Room(RoomChat):
 
     # For panels (see `pooled_nb.widgets.sources.RoomSource`).
 
-    def command(self, name: str, options: dict[str, object]) -> None:
-        """Do what a button says; returns at once and never raises. What is refused becomes a notice."""
+    def command(
+        self, name: str, options: dict[str, object], done: Callable[[str], None] | None = None
+    ) -> None:
+        """Do what a button says; returns at once and never raises.
+
+        What is refused becomes a notice, or goes to ``done`` alone, which is told of every end.
+        """
+
+        def told(why: str) -> None:
+            if done is not None:
+                done(why)
+            elif why:
+                self._noticed(why)
+
         try:
-            self._command(name, options)
+            self._command(name, options, told)
         except PooledError as error:
-            self._noticed(str(error))
+            told(str(error))
         except Exception:
             log.warning("a panel's command failed", exc_info=True)
+            told("This failed.")
 
-    def _command(self, name: str, options: dict[str, object]) -> None:
+    def _command(self, name: str, options: dict[str, object], told: Callable[[str], None]) -> None:
         self._open_now()
         match name:
             case "start" | "redeal":
@@ -263,16 +279,19 @@ class Room(RoomChat):
                 job = self.set(**chosen(options), wait=False)
             case "continue" | "regen":
                 answer = self.ask_again(name)
-                answer.on_end(lambda: self._noticed(answer.why) if answer.why else None)
+                answer.on_end(lambda: told(answer.why))
                 return
             case "close" | "leave":
                 job = self.close(wait=False) if name == "close" else self.leave(wait=False)
             case _:
-                return
+                found = self._door_command(name, options)
+                if found is None:
+                    return
+                job = found
 
         def ended() -> None:
-            if isinstance(error := job.error(), PooledError):
-                self._noticed(str(error))
+            error = job.error()
+            told(str(error) if isinstance(error, PooledError) else "This failed." if error else "")
 
         job.on_end(ended)
 

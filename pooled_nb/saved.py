@@ -1,6 +1,6 @@
 """What a notebook keeps of a room that was open: its chain in letters, a table, and when that was.
 
-Read without a kernel, later and elsewhere; it holds no key, and nobody's questions.
+Read without a kernel, later and elsewhere; it holds no key, nobody's digits, and nobody's questions.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import time
 from html import escape
 
+import msgspec
+
 from pooled_nb import plain, show
+from pooled_nb.room import doorwords
 from pooled_nb.room.core import DeviceLine, Status
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -63,9 +66,13 @@ def _part(device: DeviceLine, letter: str, layers: int) -> tuple[str, str]:
 
 def bundle(status: Status, now: time.struct_time | None = None) -> dict[str, str]:
     """A room that is open, for a notebook: what is there now, and that it may not last."""
-    made = show.status_bundle(status)
     if status.state == "closed":
-        return made
+        return show.status_bundle(status)
+    # Who waits at the door, and what to compare, is of that moment alone.
+    sentence = status.sentence.removesuffix(doorwords.waits(status.lobby)).strip() or "The room is open."
+    made = show.status_bundle(
+        msgspec.structs.replace(status, sentence=sentence, lobby=[], trust="", digits="")
+    )
     said = when(now)
     chain = "\n".join(part for part in (letters(status), legend(status)) if part)
     rows = f"<pre>{escape(chain)}</pre>" if chain else ""

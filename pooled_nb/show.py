@@ -11,7 +11,7 @@ import ipaddress
 from html import escape
 from typing import TYPE_CHECKING
 
-from pooled_nb import plain
+from pooled_nb import door_text, plain
 from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
@@ -157,7 +157,18 @@ def _invites(status: Status) -> str:
 
 
 def _more(status: Status) -> list[str]:
-    return [text for text in (_invites(status), _facts(status), _chat(status)) if text]
+    open_ = status.state != "closed"
+    # Of one that waits the sentence says enough, mostly.
+    told = [line for line in status.lobby if len(status.lobby) > 1 or line.note]
+    asking = [door_text.asks(line) for line in told] if open_ else []
+    known = door_text.trust(status.trust, status.digits) if open_ else ""
+    parts = (_invites(status), *asking, known, _facts(status), _chat(status))
+    return [text for text in parts if text]
+
+
+def entered(status: Status) -> str:
+    """What is so right after a room was opened or joined, and how far its host is known."""
+    return " ".join(part for part in (status.sentence, door_text.trust(status.trust, status.digits)) if part)
 
 
 def status_text(status: Status) -> str:

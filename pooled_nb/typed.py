@@ -6,20 +6,14 @@ import os
 import re
 import shlex
 
-from pooled_nb.errors import BadCode
+from pooled_nb.errors import BadCode, BadOption
+from pooled_nb.mesh.unseen import Unseen as Unseen
 
 _SECRET = re.compile(r"[#&?]k=", re.IGNORECASE)
+_RELAY = re.compile(r"\bturns?:.*@", re.IGNORECASE)
+_RELAY_WORD = re.compile(r"(?:--[a-z-]+=?|[\w-]*=)?turns?:\S*@|--turn(?:=|$)", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\([nt\\])")
 _MEANT = {"n": "\n", "t": "\t", "\\": "\\"}
-
-
-class Unseen(str):
-    """A link that was asked for unseen, or came from the environment: a traceback does not show it either."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "<not shown>"
 
 
 def words(line: str) -> list[str]:
@@ -53,6 +47,23 @@ def _without_comment(line: str) -> str:
         elif c == "#" and (at == 0 or line[at - 1].isspace()):
             return line[:at]
     return line
+
+
+def repeated(word: str) -> str:
+    """What was typed, for a sentence that refuses it: quoted, and not at all where it may hold a secret."""
+    return "what was typed (not shown)" if _SECRET.search(word) or _RELAY.search(word) else repr(word)
+
+
+def refuse_relay(word: str) -> None:
+    """Refuse a relay with its password as an argument, which others see.
+
+    Raises
+    ------
+    BadOption
+        It is one. It is not repeated.
+    """
+    if _RELAY_WORD.match(word):
+        raise BadOption("A relay holds a password, and other users see arguments.", "Set POOLED_TURN to it.")
 
 
 def refuse_secret(target: str | None, command: str) -> None:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import nbformat
 from nbclient import NotebookClient
 
 from pooled_nb.demo.kernels import this_python
+from pooled_nb.mesh import codes
+from pooled_nb.room.keeping import SavedGate
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CELL_S = 180
@@ -62,13 +64,14 @@ ALONE = ("01_a_room_answers.ipynb", "02_the_chat.ipynb")
 async def alone(folder: Path, name: str = ALONE[0]) -> Any:
     """Run a notebook that needs no other."""
     with tempfile.TemporaryDirectory() as rooms:
-        return await run(name, folder, POOLED_RUNTIME_DIR=rooms)
+        return await run(name, folder, POOLED_RUNTIME_DIR=f"{rooms}/open", POOLED_DATA_DIR=rooms)
 
 
 async def together(folder: Path, *, workers: int = 2) -> list[Any]:
     """Run the host's notebook, then the worker's so many times in the room that it opened.
 
-    What a person would read in the one and type in the others is handed on by ``POOLED_LINK``.
+    What a person would copy in the one and type in the others, the invite link, is handed on by
+    ``POOLED_LINK``.
 
     Returns
     -------
@@ -76,20 +79,24 @@ async def together(folder: Path, *, workers: int = 2) -> list[Any]:
         The host's notebook, then each worker's.
     """
     with tempfile.TemporaryDirectory() as rooms:
-        host = asyncio.create_task(run("host.ipynb", folder, POOLED_RUNTIME_DIR=rooms))
-        code = ""
-        while not code and not (await asyncio.wait({host}, timeout=LOOK_S))[0]:
-            code = _opened(Path(rooms))
-        env = {"POOLED_RUNTIME_DIR": rooms, "POOLED_LINK": code}
-        joined = [run("worker.ipynb", folder, **env) for _ in range(workers if code else 0)]
+        env = {"POOLED_RUNTIME_DIR": f"{rooms}/open", "POOLED_DATA_DIR": rooms}
+        host = asyncio.create_task(run("host.ipynb", folder, **env))
+        link = ""
+        while not link and not (await asyncio.wait({host}, timeout=LOOK_S))[0]:
+            link = _opened(Path(rooms) / "rooms")
+        joined = [run("worker.ipynb", folder, **env, POOLED_LINK=link) for _ in range(workers if link else 0)]
         return list(await asyncio.gather(host, *joined))
 
 
 def _opened(rooms: Path) -> str:
-    """The code of the room there; empty while there is none."""
-    return next(
-        (str(json.loads(file.read_text(encoding="utf-8"))["code"]) for file in rooms.glob("*.json")), ""
-    )
+    """The invite link of the room whose gate is kept there; empty while there is none."""
+    for file in rooms.glob("*.json"):
+        try:
+            saved = msgspec.json.decode(file.read_bytes(), type=SavedGate)
+        except (OSError, msgspec.MsgspecError):
+            continue  # it is being written
+        return codes.link(saved.code, saved.key, saved.server)
+    return ""
 
 
 def main() -> None:

@@ -25,8 +25,15 @@ from pooled_nb.room.sentences import layer_range
 STATUS = "__import__('msgspec').to_builtins(__import__('pooled_nb').current().status())"
 LENT = "__import__('pooled_nb').current().status().devices[0].lends_gb"
 ANSWER = "{'text': answer.text, 'tokens': answer.tokens, 'tps': answer.stats.tps, 'reason': answer.reason}"
-
-
+HANDED = """\
+from pathlib import Path
+from pooled_nb.mesh import ownfiles
+ownfiles.write(Path({!r}), __import__('pooled_nb').current().invite().link.encode())"""
+"""A cell that writes the invite link into a file for this user alone."""
+TAKEN = """\
+import os
+os.environ["POOLED_LINK"] = open({!r}).read()"""
+"""A cell that reads it where ``join`` looks for it."""
 LINE = 300
 """Characters of what a kernel shows that are shown here."""
 SHARE = 80
@@ -92,13 +99,13 @@ async def tell(*, devices: int, model: str, question: str, max_tokens: int) -> i
         async with contextlib.AsyncExitStack() as stack:
             with screen.step(f"Starting {devices} Jupyter kernels"):
                 opened = await stack.enter_async_context(kernels(names, Path(folder), env))
-            many = await _room(screen, opened, model, question, max_tokens)
+            many = await _room(screen, opened, Path(folder), model, question, max_tokens)
             one = await _alone(screen, opened[0], model, question, max_tokens)
     return _report(screen, many, one, f"{cores} core{'s' if cores != '1' else ''}")
 
 
 async def _room(
-    screen: Screen, opened: list[Kernel], model: str, question: str, max_tokens: int
+    screen: Screen, opened: list[Kernel], folder: Path, model: str, question: str, max_tokens: int
 ) -> dict[str, Any]:
     host, *workers = opened
     with screen.step("Loading the extension in each of them"):
@@ -110,12 +117,15 @@ async def _room(
         )
     for notice in await host.value("__import__('pooled_nb').current().notices"):
         screen.line(f"  Note: {notice}")
-    code = await host.value("__import__('pooled_nb').current().code")
+    # With the invite link nobody has to let them in. It is a secret: no cell, output or argument holds it.
+    link = str(folder / "link")
+    await host.run(HANDED.format(link))
     # One after the other, each with the host's share: so the chain runs in the order of their names.
     lend = f"--lend {await host.value(LENT):.6f}GB"
     for worker in workers:
-        with screen.step(f"{worker.name}: %pooled join {code} --role worker") as step:
-            await worker.run(f"%pooled join {code} --role worker {lend} --name {worker.name!r}", step.show)
+        with screen.step(f"{worker.name}: %pooled join --role worker, with the invite link") as step:
+            await worker.run(TAKEN.format(link))
+            await worker.run(f"%pooled join --role worker {lend} --name {worker.name!r}", step.show)
     with screen.step(f"{host.name}: %pooled start") as step:
         await host.run("%pooled start", step.show)
     with screen.step(f"{host.name}: %%ask {' '.join(question.split())}") as step:

@@ -11,11 +11,10 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from pooled_nb import places
-from pooled_nb.doctor import channels, device, folders, place, relay, signaling, stun, udp, versions
+from pooled_nb.doctor import channels, device, folders, network, place, relay, signaling, stun, udp, versions
 from pooled_nb.doctor.findings import Finding
 from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
-from pooled_nb.mesh.ice import PUBLIC_STUN
 from pooled_nb.mesh.loop import new_loop
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ def examined(signal: Sequence[str], env: Mapping[str, str]) -> list[Finding]:
     signal
         Specs of signaling servers; the embedded one is looked at anyway.
     env
-        The environment: which place this is, and the relay.
+        The environment: which place this is, and how its network is set.
     """
     loop = new_loop()
     loop.set_default_executor(_Daemons())
@@ -47,7 +46,8 @@ def examined(signal: Sequence[str], env: Mapping[str, str]) -> list[Finding]:
 
 async def examine(signal: Sequence[str], env: Mapping[str, str]) -> list[Finding]:
     """See `examined`; on a loop."""
-    turn = env.get("POOLED_TURN", "").strip()
+    ways = await network.read(env)
+    has_relay = ways.relay is not None
     away = any(not is_near(spec) for spec in signal)
     seen = versions.look()
     computes = all(p.have is not None for p in seen.packages if p.name in ("torch", "transformers"))
@@ -60,16 +60,21 @@ async def examine(signal: Sequence[str], env: Mapping[str, str]) -> list[Finding
         _within(
             "STUN",
             NETWORK_S,
-            lambda: stun.look(PUBLIC_STUN),
-            lambda facts: stun.judge(facts, needed=away, relay=bool(turn)),
+            lambda: stun.look(ways.stun),
+            lambda facts: stun.judge(facts, needed=away, relay=has_relay),
         ),
-        _within("relay", NETWORK_S, lambda: relay.look(turn), relay.judge),
+        _within(
+            "relay",
+            NETWORK_S,
+            lambda: relay.look(ways, signal),
+            lambda facts: relay.judge(facts, relay_only=ways.relay_only),
+        ),
         _within("signaling", NETWORK_S, lambda: signaling.look(signal), signaling.judge),
     )
     found = versions.judge(seen)
     for part in parts:
         found += part
-    return found + place.judge(places.here(env), relay=bool(turn))
+    return found + place.judge(places.here(env), relay=has_relay)
 
 
 def is_near(spec: str) -> bool:

@@ -1,99 +1,123 @@
-"""Whether the relay of ``POOLED_TURN`` lets this device in (PROTOCOL section 2, ICE)."""
+"""Whether a relay lets this device in: one that is set, else those of a deployment (PROTOCOL section 2)."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
+import contextlib
 import time
-from urllib.parse import urlsplit
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from pooled_nb.doctor.findings import Finding
-from pooled_nb.errors import BadOption
-from pooled_nb.mesh import turn
+from pooled_nb.doctor.network import Network
+from pooled_nb.errors import SignalingDown
+from pooled_nb.mesh import relay as client
+from pooled_nb.mesh import specs, turnapi
 from pooled_nb.mesh.ice import TurnServer
+from pooled_nb.room.ways import is_local
 
 ANSWER_S = 5.0
-LEAVE_S = 1.0
 
 
 class Relay(Struct, frozen=True, kw_only=True):
-    """The configured relay, without its secret: ``place`` is host and port."""
+    """One relay, without its secret.
+
+    Attributes
+    ----------
+    place
+        Host and port; empty where what is set cannot be read: then ``problem`` and ``step`` say why.
+    source
+        Where it is set, or the signaling server that names it.
+    given
+        A deployment named it: nothing on this device is wrong where it does not work.
+    """
 
     place: str = ""
+    source: str = ""
+    given: bool = False
     ms: float | None = None
     problem: str = ""
-    readable: bool = True
+    step: str = ""
 
 
-async def look(setting: str) -> Relay | None:
-    """Ask it for a relayed address, and give that back; None where none is configured."""
-    try:
-        server = turn.parse(setting)
-    except BadOption:
-        return Relay(problem="it cannot be read", readable=False)
-    if server is None:
-        return None
-    place = urlsplit(server.url).path.rpartition("@")[2]
+async def look(network: Network, signal: Sequence[str] = ()) -> list[Relay]:
+    """Ask each for a relayed address, and give that back.
+
+    Parameters
+    ----------
+    signal
+        Specs of signaling servers: each is asked for a relay where none is set.
+    """
+    if network.problem:
+        return [Relay(problem=network.problem, step=network.step)]
+    if network.relay is not None:
+        return [await try_out(network.relay, source=network.source)]
+    if not network.asks:
+        return []
+    found = await asyncio.gather(*map(_offered, signal))
+    return [relay for relays in found for relay in relays]
+
+
+async def try_out(server: TurnServer, *, source: str, given: bool = False) -> Relay:
+    """What one relay says."""
     began = time.monotonic()
+    problem = ""
     try:
         async with asyncio.timeout(ANSWER_S):
-            await _allocate(server)
-    except TimeoutError:
-        return Relay(place=place, problem="no answer")
-    except socket.gaierror:
-        return Relay(place=place, problem="its name is not found")
-    except OSError as error:
-        return Relay(place=place, problem=error.strerror or "it cannot be reached")
-    except Exception as error:
-        # aioice's own errors repeat what was sent, the user's name with it.
-        return Relay(place=place, problem=_refusal(error))
-    return Relay(place=place, ms=(time.monotonic() - began) * 1e3)
-
-
-async def _allocate(server: TurnServer) -> None:
-    from aioice import turn as client
-
-    where, _, more = server.url.partition("?")
-    scheme, host, port = where.split(":")
-    found = await asyncio.get_running_loop().getaddrinfo(host, int(port), family=socket.AF_INET)
-    address = str(found[0][4][0])
-    transport, _ = await client.create_turn_endpoint(
-        asyncio.DatagramProtocol,
-        server_addr=(address, int(port)),
-        username=server.username or None,
-        password=server.credential or None,
-        ssl=scheme == "turns",
-        transport=more.removeprefix("transport="),
+            transport, _ = await client.allocate(server, asyncio.DatagramProtocol)
+        ended = time.monotonic()
+        await client.give_back(transport)
+    except Exception as error:  # whatever aioice and the system raise
+        problem = client.why(error, server)
+    return Relay(
+        place=server.place,
+        source=source,
+        given=given,
+        ms=None if problem else (ended - began) * 1e3,
+        problem=problem,
     )
-    transport.close()
-    await asyncio.sleep(0.05)  # its goodbye goes out
 
 
-def _refusal(error: Exception) -> str:
-    response = getattr(error, "response", None)
-    code = getattr(response, "attributes", {}).get("ERROR-CODE") if response is not None else None
-    if isinstance(code, tuple) and code and code[0] in (401, 403, 441):
-        return "it refuses this user or password"
-    if isinstance(code, tuple) and code and isinstance(code[0], int):
-        return f"it answers with error {code[0]}"
-    return "no answer that makes sense"
-
-
-def judge(seen: Relay | None) -> list[Finding]:
-    """Facts in, findings out."""
-    if seen is None:
+async def _offered(spec: str) -> list[Relay]:
+    try:
+        server = specs.parse(spec)
+    except SignalingDown:
+        return []  # its own finding says it
+    if is_local(server.base):
         return []
-    if not seen.readable:
-        todo = "Write it as turn:USER:PASSWORD@HOST:PORT, or turns:… for one that speaks TLS."
-        return [
-            Finding(
-                what="relay", mark="fail", result="POOLED_TURN names no relay that can be read", todo=todo
-            )
-        ]
-    what = f"relay {seen.place}"
-    if seen.problem:
-        todo = "Check POOLED_TURN: host, port, user and password; many relays take a password for hours only."
-        return [Finding(what=what, mark="fail", result=seen.problem, todo=todo)]
-    return [Finding(what=what, mark="ok", result=f"lets this device in, {seen.ms or 0:.0f} ms")]
+    relays: tuple[TurnServer, ...] = ()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(turnapi.WAIT_S):  # a join waits no longer
+            for url in turnapi.urls_of(server.base):
+                with contextlib.suppress(turnapi.NoSuchServiceError):
+                    given = await turnapi.ask(url)
+                    relays = given.relays if given else ()
+                    break
+    return list(await asyncio.gather(*(try_out(r, source=server.shown, given=True) for r in relays)))
+
+
+def judge(seen: Sequence[Relay], *, relay_only: bool = False) -> list[Finding]:
+    """Facts in, findings out."""
+    found = [_finding(one, sum(other.source == one.source for other in seen)) for one in seen]
+    if relay_only and not any(one.ms is not None for one in seen):
+        todo = "Name one that works (POOLED_TURN, or %pooled network --turn), or switch relay only off."
+        result = "nothing but a relay may be used, and none works"
+        found.append(Finding(what="relay only", mark="fail", result=result, todo=todo))
+    return found
+
+
+def _finding(one: Relay, several: int) -> Finding:
+    if not one.place:
+        return Finding(what="relay", mark="fail", result=one.problem.rstrip("."), todo=one.step)
+    what = f"relay {one.place}"
+    if one.problem and one.given:
+        todo = f"Tell whoever runs {one.source}, which names this relay; or set POOLED_TURN to another one."
+        return Finding(what=what, mark="warn", result=one.problem, todo=todo)
+    if one.problem:
+        hours = "many relays take a password for hours only"
+        todo = f"Check {one.source}: host, port, user and password; {hours}."
+        return Finding(what=what, mark="fail", result=one.problem, todo=todo)
+    whence = f", as {one.source} names it" if one.given else ""
+    more = f"; of {several} ways to a relay the first that answers is used" if several > 1 else ""
+    return Finding(what=what, mark="ok", result=f"lets this device in, {one.ms or 0:.0f} ms{whence}{more}")

@@ -14,6 +14,7 @@ from pooled_nb._version import __version__
 from pooled_nb.doctor.findings import Finding, fails, hide, lines
 from pooled_nb.errors import BadOption
 from pooled_nb.mesh import turn
+from pooled_nb.room import networkbox
 
 SECRETS = ("POOLED_TURN", "POOLED_LINK", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
@@ -57,10 +58,12 @@ def servers(signal: Sequence[str] | None, env: Mapping[str, str]) -> list[str]:
 def secrets(env: Mapping[str, str]) -> list[str]:
     """What must not be shown, whole and in its parts."""
     found = [env[name] for name in SECRETS if env.get(name)]
-    with contextlib.suppress(BadOption):
-        if (relay := turn.parse(env.get("POOLED_TURN", ""))) is not None:
-            found += [relay.credential, relay.username]
-    return found
+    saved = networkbox.read().turn or ""
+    for setting in (env.get("POOLED_TURN", ""), saved):
+        with contextlib.suppress(BadOption):
+            if (relay := turn.parse(setting)) is not None:
+                found += [relay.credential, relay.username]
+    return [*found, saved] if saved else found
 
 
 @contextlib.contextmanager

@@ -55,8 +55,10 @@ async def _configured(spec: str, limit: float) -> Signaling:
 
 async def _register(server: specs.Server, shown: str, limit: float) -> Signaling:
     """What a room does first: the WebSocket, and an id."""
-    url = server.socket_url(shapes.random_id(), shapes.random_token())
-    session = Session(LoopClock(), [url], [shown], on_message=lambda m: None, on_outage=lambda down: None)
+    url = server.socket_url(id := shapes.random_id(), shapes.random_token())
+    session = Session(
+        LoopClock(), [url], [shown], id=id, on_message=lambda m: None, on_outage=lambda down: None
+    )
     began = time.monotonic()
     try:
         async with asyncio.timeout(limit):

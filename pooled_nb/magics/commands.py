@@ -9,8 +9,10 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from pooled_nb.answer_output import answering, follow, leave
-from pooled_nb.errors import AnswerFailed, BadOption, NotReady, PooledError
+from pooled_nb.errors import AnswerFailed, BadOption, PooledError
+from pooled_nb.magics.door import DoorVerbs
 from pooled_nb.magics.help import ask_help, overview, pooled_doc, verb_help
+from pooled_nb.magics.here import NO_ROOM, the_room
 from pooled_nb.magics.lines import HELP, read_ask, read_pooled
 from pooled_nb.plain import visible
 from pooled_nb.printed import print_answer
@@ -24,14 +26,9 @@ if TYPE_CHECKING:
     from pooled_nb.answer import Answer
     from pooled_nb.room_view import Room
 
-NO_ROOM = (
-    "This kernel is in no room.",
-    "Open one with %pooled host MODEL, or join with %pooled join CODE.",
-)
-
 
 @magics_class
-class PooledMagics(Magics):
+class PooledMagics(DoorVerbs, Magics):
     """The magics of ``%load_ext pooled_nb``."""
 
     @line_magic
@@ -63,8 +60,8 @@ class PooledMagics(Magics):
             raise BadOption("Which model?", "For example: %pooled host HuggingFaceTB/SmolLM2-135M-Instruct.")
         output = options.pop("output", None)
         fast, here = options.pop("fast", False), options.pop("in_process", False)
-        guess = not options.pop("no_speculate", False)
-        room = host(model, **options, speculate=guess, exact=not fast, process=not here, wait=False)
+        guess, ask = not options.pop("no_speculate", False), not options.pop("no_ask", False)
+        room = host(model, **options, speculate=guess, ask=ask, exact=not fast, process=not here, wait=False)
         self._entered(room, output)
 
     def _join(self, code: str | None, **options: Any) -> None:
@@ -93,32 +90,35 @@ class PooledMagics(Magics):
         self.shell.push({name: value})
 
     def _start(self, _: None, devices: int | None = None, fast: bool = False) -> None:
-        _room().start(devices=devices, fast=fast)
+        the_room().start(devices=devices, fast=fast)
 
     def _redeal(self, _: None, devices: int | None = None) -> None:
-        _room().redeal(devices=devices)
+        the_room().redeal(devices=devices)
 
     def _status(self, _: None) -> None:
-        room = _room()
-        display(room.status())
+        room = the_room()
+        status = room.status()
+        display(status)
+        said = str(status)
         for notice in room.notices[-3:]:
-            print(visible(notice))
+            if (text := visible(notice)) not in said:
+                print(text)
 
     def _stop(self, _: None) -> None:
-        room = _room()
+        room = the_room()
         status = room.status()
         if status.state != "answering" and not status.waiting:
             print("Nothing is answered now, and no question waits.")
         room.stop()
 
     def _continue(self, _: None, max_tokens: int | None = None, output: str | None = None) -> None:
-        self._show(_room().continue_(max_tokens=max_tokens, wait=False), output)
+        self._show(the_room().continue_(max_tokens=max_tokens, wait=False), output)
 
     def _regenerate(self, _: None, output: str | None = None, **options: Any) -> None:
-        self._show(_room().regenerate(**_wished(options), wait=False), output)
+        self._show(the_room().regenerate(**_wished(options), wait=False), output)
 
     def _set(self, _: None, **options: Any) -> None:
-        room = _room()
+        room = the_room()
         if "length" in options:
             options["max_tokens"] = length(options.pop("length"))
         options = _wished(options)
@@ -127,16 +127,16 @@ class PooledMagics(Magics):
         print(visible(settings_text(room.settings, is_host=room.role == "host")))
 
     def _reset(self, _: None) -> None:
-        _room().reset()
+        the_room().reset()
         print("A new chat begins, for everyone in the room.")
 
     def _leave(self, _: None) -> None:
-        room = _room()
+        room = the_room()
         room.leave()
         print(f"Left room {room.code}." if room.role != "host" else f"Closed room {room.code}.")
 
     def _close(self, _: None) -> None:
-        room = _room()
+        room = the_room()
         room.close()
         print(f"Closed room {room.code}.")
 
@@ -155,7 +155,7 @@ class PooledMagics(Magics):
     def _answer(
         self, question: str, *, output: str | None = None, background: bool = False, **options: Any
     ) -> None:
-        self._show(_room().stream(question, **_wished(options)), output, background=background)
+        self._show(the_room().stream(question, **_wished(options)), output, background=background)
 
     def _show(self, answer: Answer, output: str | None, *, background: bool = False) -> None:
         if output:
@@ -198,15 +198,6 @@ def _wished(options: dict[str, Any]) -> dict[str, Any]:
     if "thinking" in options:
         return options | {"thinking": THINKING[options["thinking"]]}
     return options
-
-
-def _room() -> Room:
-    from pooled_nb.api import current
-
-    room = current()
-    if room is None:
-        raise NotReady(*NO_ROOM)
-    return room
 
 
 def _sentence(do: Callable[..., None], *args: Any, **options: Any) -> None:

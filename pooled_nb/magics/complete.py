@@ -8,13 +8,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 
 from pooled_nb.magics.verbs import ASK, VERBS, Option
+from pooled_nb.plain import visible
+
+if TYPE_CHECKING:
+    from pooled_nb.room.core import Status
 
 MOST = 200
 """Names that are looked at in one folder, and offered at once."""
@@ -59,8 +65,36 @@ def candidates(line: str, symbol: str) -> list[str]:
     if options and (symbol.startswith("-") or _wants_value(verb.options, before)):
         return options
     if verb.target and not list(_targets(before[1:], verb.options)):
-        return [*(_models(word) if before[0] == "host" else _codes()), *options]
+        return [*_meant(before[0], word), *options]
     return options
+
+
+def _meant(verb: str, word: str) -> list[str]:
+    """What may stand after a verb."""
+    match verb:
+        case "host":
+            return _models(word)
+        case "allow" | "deny":
+            status = _status()
+            return [_typed(line.name) for line in status.lobby] if status is not None else []
+        case "kick":
+            status = _status()
+            return [_typed(d.name) for d in status.devices if not d.me] if status is not None else []
+        case _:
+            return _codes()
+
+
+def _status() -> Status | None:
+    """How the room is, as it was at its last change; None where there is none."""
+    api = sys.modules.get("pooled_nb.api")  # where it was not imported, there is no room
+    room = api.current() if api is not None else None
+    return room.seen() if room is not None else None
+
+
+def _typed(name: str) -> str:
+    """A name as it is read back from a line, where a # would begin a comment."""
+    name = " ".join(visible(name).split())
+    return shlex.quote(name) if "#" in name or "\\" in name else name
 
 
 def _options(options: Iterable[Option], before: list[str], word: str) -> list[str]:

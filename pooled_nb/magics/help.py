@@ -23,7 +23,7 @@ def verb_help(name: str) -> str:
     """One verb with its options."""
     verb = VERBS[name]
     options = " [options]" if verb.options else ""
-    target = f" [{verb.target}]" if name == "join" else f" {verb.target}" if verb.target else ""
+    target = f" [{verb.target}]" if verb.optional else f" {verb.target}" if verb.target else ""
     parts = [f"%pooled {name}{target}{options}\n{_sentence(verb.what)}", verb.more, _options(verb.options)]
     parts.append(f"Example: {verb.example}" if verb.example else "")
     return "\n\n".join(part for part in parts if part)

@@ -11,7 +11,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from pooled_nb.magics.verbs import ASK, LATER, STYLES, VERBS, Option, Typed
-from pooled_nb.typed import words
+from pooled_nb.typed import repeated, words
 
 # Not by IPython's `magic_arguments` (argparse), for that takes words: how a question of %%ask was typed would
 # be lost, so the reader below would have to stay beside it. Its sentences differ between Pythons and name no
@@ -46,10 +46,12 @@ def read_pooled(line: str) -> Typed:
         return Typed(verb="help", target=_about(rest))
     verb = VERBS[name]
     targets, options = _read(rest, verb.options, f"%pooled {name}")
+    if verb.words and targets:
+        targets = [" ".join(targets)]
     if targets and not verb.target:
-        raise UsageError(f"%pooled {name} stands alone; {targets[0]!r} is too much.")
+        raise UsageError(f"%pooled {name} stands alone; {repeated(targets[0])} is too much.")
     if len(targets) > 1:
-        raise UsageError(f"%pooled {name} takes one {verb.target}; {targets[1]!r} is too much.")
+        raise UsageError(f"%pooled {name} takes one {verb.target}; {repeated(targets[1])} is too much.")
     return Typed(verb=name, target=targets[0] if targets else None, options=options)
 
 
@@ -58,7 +60,7 @@ def _no_verb(name: str) -> str:
         return f"%pooled {name} {LATER[name]}, in a later version."
     near = difflib.get_close_matches(name, VERBS, n=1)
     meant = f"Did you mean %pooled {near[0]}?" if near else f"It knows {', '.join(VERBS)}."
-    return f"%pooled does not know {name!r}. {meant}"
+    return f"%pooled does not know {repeated(name)}. {meant}"
 
 
 def _about(rest: Sequence[str]) -> str | None:
@@ -114,14 +116,15 @@ def _option(name: str, options: Iterable[Option], command: str) -> Option:
 
 def _converted(option: Option, name: str, text: str) -> Any:
     if option.choices and text not in option.choices:
-        raise UsageError(f"{name} is one of {', '.join(option.choices)}; {text!r} is an invalid choice.")
+        choices = ", ".join(option.choices)
+        raise UsageError(f"{name} is one of {choices}; {repeated(text)} is an invalid choice.")
     if option.key == "output" and (not text.isidentifier() or keyword.iskeyword(text)):
-        raise UsageError(f"{name} takes the name of a variable; {text!r} is none.")
+        raise UsageError(f"{name} takes the name of a variable; {repeated(text)} is none.")
     try:
         return option.kind(text)
     except ValueError:
         what = "a whole number" if option.kind is int else "a number"
-        raise UsageError(f"{name} is {what}; {text!r} is none.") from None
+        raise UsageError(f"{name} is {what}; {repeated(text)} is none.") from None
 
 
 def read_ask(line: str) -> tuple[dict[str, Any], str]:

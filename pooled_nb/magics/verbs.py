@@ -11,6 +11,7 @@ from pooled_nb.typed import stop_text
 
 STYLES = ("greedy", "focused", "creative")
 THINKING = ("on", "off", "auto")
+ON_OFF = ("on", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,11 @@ class Verb:
 
     what: str
     target: str = ""
-    """What stands after it, in capitals; may be left out by `join` alone."""
+    """What stands after it, in capitals."""
+    optional: bool = False
+    """It may be left out."""
+    words: bool = False
+    """It may be several words: a device's name."""
     options: tuple[Option, ...] = ()
     more: str = ""
     """A paragraph of its own help."""
@@ -62,6 +67,10 @@ _OPENS = (
     Option(
         names=("--signal",), value="SERVERS", likely=("local",), what="signaling servers, separated by commas"
     ),
+    Option(
+        names=("--stun",), value="URL", many=True, what="a STUN server, like stun:HOST:PORT; may be repeated"
+    ),
+    Option(names=("--relay-only",), what="use nothing but the relay (see %pooled network)"),
     Option(names=("--folder",), value="FOLDER", what="where the model's files lie"),
     Option(names=("-o", "--output"), value="NAME", what="keep the room in this variable"),
     Option(names=("--in-process",), what="compute in this process, for debugging"),
@@ -118,6 +127,8 @@ VERBS: dict[str, Verb] = {
             Option(names=("--ctx",), value="TOKENS", kind=int, what="tokens of context"),
             Option(names=("--code",), value="CODE", what="open the room under this code"),
             Option(names=("--lan",), what="open it to the local network"),
+            Option(names=("--no-ask",), what="let in whoever knows the code, without asking you"),
+            _choice("--starts", ("all", "host"), "whose question may start the room"),
             Option(names=("--fast",), what="faster, without the promise of equal tokens"),
             Option(
                 names=("--dtype",),
@@ -134,14 +145,21 @@ VERBS: dict[str, Verb] = {
             ),
             Option(names=("--no-speculate",), what="guess no token ahead"),
         ),
-        more="MODEL is a Hugging Face id, or a folder with safetensors files.",
+        more="MODEL is a Hugging Face id, or a folder with safetensors files. You are asked before a device "
+        "comes in (%pooled allow), unless it holds the invite link (%pooled invite).",
         example="%pooled host HuggingFaceTB/SmolLM2-135M-Instruct --lend 2GB",
     ),
     "join": Verb(
         what="join a room; without a code it is asked for, unseen",
         target="CODE",
-        options=(*_OPENS, _choice("--role", ("auto", "worker", "guest"), "what to be")),
-        more="A worker lends memory, a guest only asks. A link with a secret is never typed into a cell.",
+        optional=True,
+        options=(
+            *_OPENS,
+            _choice("--role", ("auto", "worker", "guest"), "what to be"),
+            Option(names=("--lan",), what="look for the room on the local network, too"),
+        ),
+        more="A worker lends memory, a guest only asks. A link with a secret is never typed into a cell. "
+        "Without one this waits until the host has let this device in: compare the six digits.",
         example="%pooled join 4TK-G9P --role worker",
     ),
     "start": Verb(
@@ -196,6 +214,58 @@ VERBS: dict[str, Verb] = {
         more="The host's person sets it, for everyone, from the next question on.",
         example="%pooled set --style focused --length short",
     ),
+    "lobby": Verb(what="who waits to be let in, with the digits to compare (host)"),
+    "allow": Verb(
+        what="let in who waits: a name or number, or the only one (host)",
+        target="NAME",
+        optional=True,
+        words=True,
+        more="Its screen must show the digits that %pooled lobby shows.",
+        example="%pooled allow laptop",
+    ),
+    "deny": Verb(
+        what="send away who waits; whoever joins anew is asked about anew (host)",
+        target="NAME",
+        optional=True,
+        words=True,
+        example="%pooled deny laptop",
+    ),
+    "kick": Verb(
+        what="throw a device out, and renew the invite link (host)",
+        target="NAME",
+        words=True,
+        more="Whoever holds an older link has to ask again.",
+        example="%pooled kick laptop",
+    ),
+    "invite": Verb(
+        what="the link that lets its holder in without asking: by the panel's Invite button (host)",
+        options=(Option(names=("--new",), what="a new link; whoever holds an older one has to ask"),),
+        more="The link is a secret. It goes to the clipboard, and never into the notebook.",
+    ),
+    "gate": Verb(
+        what="who comes in; alone it shows that (host)",
+        options=(
+            _choice("--ask", ON_OFF, "you are asked before a device comes in; off: the code is enough"),
+            _choice("--starts", ("all", "host"), "whose question may start the room"),
+            _choice("--api", ON_OFF, "programs that speak for others may come"),
+            _choice("--older", ON_OFF, "devices that can prove nothing count by raw keys"),
+        ),
+        example="%pooled gate --ask off",
+    ),
+    "network": Verb(
+        what="by which ways this device meets others; alone it shows that",
+        options=(
+            Option(names=("--turn",), what="a relay: it is asked for, unseen, since it holds a password"),
+            Option(names=("--no-turn",), what="no relay"),
+            Option(names=("--stun",), value="URL", many=True, what="a STUN server; may be repeated"),
+            Option(names=("--no-stun",), what="no STUN server"),
+            Option(names=("--relay-only",), what="use nothing but the relay"),
+            Option(names=("--direct",), what="use direct paths where there are some"),
+            Option(names=("--remember",), what="keep it for later rooms, in a file that only you can read"),
+        ),
+        more="A relay is typed unseen as turn:USER:PASSWORD@HOST:PORT, or comes from POOLED_TURN.",
+        example="%pooled network --turn --remember",
+    ),
     "reset": Verb(what="begin a new chat, for everyone (host)"),
     "leave": Verb(what="leave the room; the host's leaving closes it"),
     "close": Verb(what="close the room for everyone (host)"),
@@ -203,10 +273,6 @@ VERBS: dict[str, Verb] = {
 }
 
 LATER: dict[str, str] = {
-    "allow": "comes with the gate",
-    "deny": "comes with the gate",
-    "lobby": "comes with the gate",
-    "invite": "comes with invite links",
     "resume": "comes with saved rooms",
     "models": "comes with the list of models",
 }

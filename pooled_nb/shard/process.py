@@ -222,7 +222,8 @@ def _command() -> list[str]:
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     env = {**os.environ, **extra}
-    for secret in ("POOLED_LINK", "POOLED_TURN"):  # the mesh's, none of a shard's business
+    # The mesh's, and none of a shard's business.
+    for secret in ("POOLED_LINK", "POOLED_TURN", "POOLED_TURN_SECRET"):
         env.pop(secret, None)
     limit_environment(env)
     # glibc raises its own threshold as tensors are freed, and then keeps their pages: measured, a child

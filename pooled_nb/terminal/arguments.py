@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from pooled_nb._version import __version__
 from pooled_nb.errors import BadCode
-from pooled_nb.typed import refuse_secret, stop_text
+from pooled_nb.typed import refuse_relay, refuse_secret, stop_text
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 QUESTION = "What is the water cycle, in one sentence?"
@@ -81,7 +81,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _refuse_link(word: str, command: str) -> None:
-    """Refuse a link with a key in any place: most refusals repeat what was typed."""
+    """Refuse a link with a key in any place, and a relay: most refusals repeat what was typed."""
+    refuse_relay(word)
     value = word.partition("=")[2] if word.startswith("--") else word
     for part in value.split():
         try:
@@ -177,6 +178,15 @@ def _place() -> Parser:
         metavar="SERVER",
         help="a signaling server; may be repeated, tried in order",
     )
+    place.add_argument(
+        "--stun", action="append", metavar="URL", help="a STUN server, like stun:HOST:PORT; may be repeated"
+    )
+    place.add_argument(
+        "--relay-only",
+        action="store_true",
+        default=None,
+        help="use nothing but the relay of POOLED_TURN",
+    )
     return place
 
 
@@ -216,6 +226,18 @@ def _host(host: Parser) -> None:
     host.add_argument("--ctx", type=int, metavar="TOKENS", help="tokens of context")
     host.add_argument("--code", help="open the room under this code")
     host.add_argument("--lan", action="store_true", help="open the room to the local network")
+    host.add_argument(
+        "--no-ask",
+        action="store_true",
+        help="let in whoever knows the code; else you are asked, unless a device holds the invite link",
+    )
+    host.add_argument("--starts", choices=["all", "host"], default="all", help="whose question may start it")
+    host.add_argument(
+        "--invite-file",
+        metavar="PATH",
+        help="write the invite link, a secret, into this file, for you alone to read; others join with "
+        "it in POOLED_LINK",
+    )
     host.add_argument("--fast", action="store_true", help="faster, without the promise of equal tokens")
     host.add_argument("--dtype", help="numbers of the model, like bfloat16")
     host.add_argument(
@@ -241,6 +263,11 @@ def _join(join: Parser) -> None:
         choices=["auto", "worker", "guest"],
         help="lend memory (worker), only ask (guest), or lend where this device can (auto, the default)",
     )
+    _lan(join)
+
+
+def _lan(to: Parser) -> None:
+    to.add_argument("--lan", action="store_true", help="look for the room on the local network, too")
 
 
 def _ask(ask: Parser) -> None:
@@ -251,6 +278,7 @@ def _ask(ask: Parser) -> None:
         help="the room's code, then the question, or - to read it from standard input. Without a code it "
         "comes from POOLED_LINK, or is asked for unseen",
     )
+    _lan(ask)
     _most(ask)
     ask.add_argument("--seed", type=int, metavar="N", help="draw the same tokens again")
     ask.add_argument("--system", metavar="TEXT", help="what stands before this question")
@@ -292,6 +320,33 @@ def _signal(signal: Parser) -> None:
     signal.add_argument("--path", default="/", help="the path of its address (default /)")
     signal.add_argument(
         "--key", default="peerjs", help="what its clients must name (default peerjs, as pooled_nb does)"
+    )
+    signal.add_argument("--certfile", metavar="FILE", help="speak TLS with this certificate (PEM)")
+    signal.add_argument("--keyfile", metavar="FILE", help="its key, where the certificate's file has none")
+    signal.add_argument(
+        "--trust-proxy",
+        action="store_true",
+        help="a proxy stands in front, on this machine or beside it: limits count for the address that it "
+        "says it saw (X-Forwarded-For)",
+    )
+    signal.add_argument(
+        "--turn-uri",
+        action="append",
+        metavar="turn:HOST:PORT",
+        help="give devices credentials of this relay, which end soon; may be repeated",
+    )
+    signal.add_argument(
+        "--turn-secret-file",
+        metavar="FILE",
+        help="the secret that this server shares with the relay (coturn: static-auth-secret); without it "
+        "POOLED_TURN_SECRET is taken",
+    )
+    signal.add_argument(
+        "--turn-ttl",
+        type=int,
+        default=3600,
+        metavar="SECONDS",
+        help="how long credentials are good (default 3600)",
     )
 
 

@@ -98,6 +98,7 @@ def _from(stream: TextIO | None) -> str:
 
 def _ask(args: argparse.Namespace, code: str | None, text: str, options: dict[str, Any]) -> int:
     from pooled_nb import api
+    from pooled_nb.door_text import trust
     from pooled_nb.printed import print_answer
     from pooled_nb.room.core import AskOptions
     from pooled_nb.room.questions import check_question
@@ -106,11 +107,22 @@ def _ask(args: argparse.Namespace, code: str | None, text: str, options: dict[st
     from pooled_nb.terminal.screen import aside
 
     check_question(text, AskOptions(**options))  # before a room is bothered
-    room = api.join(code, role="guest", name=args.name, signal=args.signal, wait=False)
+    room = api.join(
+        code,
+        role="guest",
+        name=args.name,
+        signal=args.signal,
+        lan=args.lan,
+        stun=args.stun,
+        relay_only=args.relay_only,
+        wait=False,
+    )
     answer: Answer | None = None
     try:
         with wait("joining the room") as view:
             room.result(view=view)
+        status = room.status()
+        aside(trust(status.trust, status.digits))
         answer = room.stream(text, **options)
         with wait("asking", lambda: devices(room)) as view:
             if args.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from pooled_nb.room_commands import THINKING, chosen
 from pooled_nb.terminal.arguments import STYLES, nearest
 
 Do = Literal["status", "stop", "start", "new", "continue", "again", "help", "leave"]
+DoorDo = Literal["lobby", "allow", "deny", "kick", "invite", "gate", "network"]
 
 
 class Ask(Struct, frozen=True):
@@ -28,6 +29,13 @@ class Order(Struct, frozen=True):
     what: Do
 
 
+class Door(Struct, frozen=True):
+    """A command about who comes in and by which ways, with what stands after it."""
+
+    what: DoorDo
+    rest: str = ""
+
+
 class Set(Struct, frozen=True):
     """Change how the room answers; nothing to change: show it."""
 
@@ -40,7 +48,7 @@ class Say(Struct, frozen=True):
     words: str
 
 
-COMMANDS: Mapping[str, tuple[Do | Literal["set"], bool, str]] = {
+COMMANDS: Mapping[str, tuple[Do | DoorDo | Literal["set"], bool, str]] = {
     "/status": ("status", False, "the room: its devices, layers and state"),
     "/start": ("start", True, "deal the layers over the devices now here"),
     "/stop": ("stop", False, "end the running answer"),
@@ -48,6 +56,13 @@ COMMANDS: Mapping[str, tuple[Do | Literal["set"], bool, str]] = {
     "/again": ("again", False, "make the last answer anew"),
     "/new": ("new", True, "begin a new chat"),
     "/set": ("set", True, "how the room answers: /set style focused; alone it shows the settings"),
+    "/lobby": ("lobby", True, "who waits to be let in, with the digits to compare"),
+    "/allow": ("allow", True, "let in who waits: its name or number, or nothing for the only one"),
+    "/deny": ("deny", True, "send away who waits; whoever joins anew is asked about anew"),
+    "/kick": ("kick", True, "throw a device out, by its name"),
+    "/invite": ("invite", True, "the link that lets its holder in without asking; /invite new makes another"),
+    "/gate": ("gate", True, "who comes in: /gate ask off; alone it shows that"),
+    "/network": ("network", False, "how devices meet: /network turn asks for a relay; alone it shows that"),
     "/help": ("help", False, "this list"),
     "/leave": ("leave", False, "leave the room; so do exit, quit and Ctrl-D"),
 }
@@ -67,7 +82,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
 _COMMAND = re.compile(r"/[a-z?]+")
 
 
-def read(line: str, role: Role | None) -> Ask | Order | Set | Say | None:
+def read(line: str, role: Role | None) -> Ask | Order | Door | Set | Say | None:
     """What this line means to a device of this role; None: nothing.
 
     A line that begins with a slash is a command, unless its first word is none by its form (``/usr/bin …``).
@@ -88,9 +103,21 @@ def read(line: str, role: Role | None) -> Ask | Order | Set | Say | None:
         return Say(f"Only the host's device has {head}. /help lists what there is here.")
     if what == "set":
         return _set(rest.strip())
+    if what in get_args(DoorDo):
+        return _door(what, head, rest.strip())  # type: ignore[arg-type] # it is one of them
     if rest.strip():
         return Say(f"{head} stands alone; {rest.strip()[:40]!r} is too much.")
-    return Order(what)
+    return Order(what)  # type: ignore[arg-type] # what is left
+
+
+def _door(what: DoorDo, head: str, rest: str) -> Door | Say:
+    if what == "lobby" and rest:
+        return Say(f"{head} stands alone.")
+    if what == "kick" and not rest:
+        return Say("Say whom: /kick NAME, as /status shows it.")
+    if what == "invite" and rest not in ("", "new"):
+        return Say("/invite shows the link, /invite new makes another.")
+    return Door(what, rest)
 
 
 def _set(rest: str) -> Set | Say:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pooled_nb.errors import PooledError
-from pooled_nb.terminal import deeds
+from pooled_nb.terminal import deeds, door
 from pooled_nb.terminal.commands import (
     Ask,
+    Door,
     Order,
     Say,
     Set,
@@ -20,7 +21,7 @@ from pooled_nb.terminal.commands import (
     settings_lines,
 )
 from pooled_nb.terminal.news import LOOK_S, News
-from pooled_nb.terminal.screen import say
+from pooled_nb.terminal.screen import here, say
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -54,7 +55,7 @@ def converse(room: Room, news: News, max_tokens: int | None) -> None:
         except KeyboardInterrupt:
             continue  # that answer was stopped; the room goes on
         except PooledError as error:
-            say(str(error))
+            say(here(str(error)))
 
 
 def _line(room: Room, news: News, session: PromptSession[str]) -> str:
@@ -80,6 +81,8 @@ def _do(room: Room, news: News, line: str, max_tokens: int | None) -> bool:
             say("\n".join(settings_lines(room.settings, room.role)))
         case Set(_):
             say("\n".join(settings_lines(room.settings, room.role)))
+        case Door(what, rest):
+            news.decided(door.do(room, what, rest))
         case Order("leave"):
             return False
         case Order(what):

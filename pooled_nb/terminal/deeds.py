@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pooled_nb.printed import print_answer
+from pooled_nb.terminal import door
 from pooled_nb.terminal.loading import wait
 from pooled_nb.terminal.screen import aside
 
@@ -22,12 +23,14 @@ def answer(room: Room, ask: Callable[[], Answer]) -> None:
 
 
 def start(room: Room, number: int | None) -> None:
-    """Deal and load, with a bar for each device."""
+    """Deal and load, with a bar for each device. Who asks to join meanwhile is asked about, at a terminal."""
     with wait("dealing the layers", lambda: devices(room)) as view:
 
         def tick() -> None:
             view.report(*room.progress)
             view.tick()
+            if number is not None:
+                door.ask_about(room, view)
 
         room.start(devices=number, wait=False).result(tick=tick)
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from pooled_nb.door_text import asks
+from pooled_nb.room import doorwords
+from pooled_nb.terminal.screen import here
 from pooled_nb.terminal.screen import say as say_it
 
 if TYPE_CHECKING:
+    from pooled_nb.room.doorfacts import LobbyLine
     from pooled_nb.room_view import Room
 
 
@@ -18,10 +23,20 @@ _HOW_FAR = re.compile(r"\d+ %")
 
 
 class News:
-    """Says what has changed in a room since it was last asked to."""
+    """Says what has changed in a room since it was last asked to.
+
+    Attributes
+    ----------
+    on_look
+        Called each time: what else is to be kept up to date.
+    """
 
     def __init__(self, room: Room, say: Callable[[str], None] | None = None) -> None:
         self._room = room
+        self.on_look: Callable[[], None] = lambda: None
+        self._asking: dict[int, str] = {}
+        self._decided: set[int] = set()
+        self._told: deque[str] = deque(maxlen=64)
         self._say = say or say_it
         self._sentence = ""
         self._names: dict[str, str] = {}
@@ -36,8 +51,14 @@ class News:
         """Say the state once more the next time, also where it is the same as before."""
         self._sentence = ""
 
+    def decided(self, number: int | None) -> None:
+        """Who waited was let in or sent away from here, which was said."""
+        if number is not None:
+            self._decided.add(number)
+
     def tell(self) -> None:
         """Print it."""
+        self.on_look()
         status = self._room.status()
         names = {device.id: device.name for device in status.devices if not device.me}
         if status.state != "closed":
@@ -45,14 +66,30 @@ class News:
                 self._say(f"- {self._names[gone]} left")
             for new in [id for id in names if id not in self._names]:
                 self._say(f"+ {names[new]} is here")
+            self._tell_lobby(status.lobby, {names[id] for id in names.keys() - self._names.keys()})
             self._names = names
         notices = self._room.notices
         for notice in notices:
-            if not any(notice is old for old in self._notices) and notice != status.sentence:
-                self._say(notice)
+            told = notice == status.sentence or notice.startswith(tuple(self._told))
+            if not any(notice is old for old in self._notices) and not told:
+                self._say(here(notice))
         self._notices = notices
         # Each percent would be a line of its own; how far it is shows where somebody waits for it.
-        sentence = _HOW_FAR.sub("%", status.sentence)
-        if sentence != self._sentence:
+        said = status.sentence.removesuffix(doorwords.waits(status.lobby)).strip()  # told above
+        sentence = _HOW_FAR.sub("%", said)
+        if sentence and sentence != self._sentence:
             self._sentence = sentence
-            self._say(status.sentence)
+            self._say(here(said))
+
+    def _tell_lobby(self, lobby: Sequence[LobbyLine], came: Collection[str]) -> None:
+        here = {line.number: line.name for line in lobby}
+        for gone in self._asking.keys() - here.keys():
+            if gone not in self._decided and self._asking[gone] not in came:
+                self._say(f"- {self._asking[gone]} waits no longer")
+        for line in lobby:
+            if line.number not in self._asking:
+                who = doorwords.typed(line)
+                answer = self._room.lobby_hint or f"/allow {who} lets it in, /deny {who} sends it away."
+                self._say(f"{asks(line)} {answer}")
+                self._told.append(f"{line.name} asks to join.")  # the room's own notice says no more
+        self._asking = here

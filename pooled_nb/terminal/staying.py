@@ -12,6 +12,7 @@ from pooled_nb import api, show
 from pooled_nb.errors import BadOption
 from pooled_nb.terminal.commands import goodbye
 from pooled_nb.terminal.deeds import answer, start
+from pooled_nb.terminal.invitefile import kept_link, told
 from pooled_nb.terminal.loading import wait
 from pooled_nb.terminal.news import LOOK_S, News
 from pooled_nb.terminal.screen import aside, say
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     import argparse
 
     from pooled_nb.room_view import Room
+
+
+NOBODY_ANSWERS = "Nobody can answer here: use --no-ask, or hand on the invite link with --invite-file."
 
 
 def host(args: argparse.Namespace) -> int:
@@ -42,10 +46,20 @@ def host(args: argparse.Namespace) -> int:
         kv=args.kv,
         draft=args.draft,
         speculate=not args.no_speculate,
+        ask=not args.no_ask,
+        starts=args.starts,
+        stun=args.stun,
+        relay_only=args.relay_only,
         wait=False,
     )
-    with opened(room) as news:
+    room.lobby_hint = "" if _has_prompt() else NOBODY_ANSWERS
+    with opened(room) as news, kept_link(room, args.invite_file) as look:
+        news.on_look = look
         say(show.how_to_join(room.status()))
+        if args.invite_file is not None:
+            say(told(args.invite_file))
+        elif room.lobby_hint and not args.no_ask:
+            aside(f"Whoever comes is asked about, and {NOBODY_ANSWERS[0].lower()}{NOBODY_ANSWERS[1:]}")
         if args.devices is not None:
             start(room, args.devices)
         return _stay(room, news, args)
@@ -60,11 +74,19 @@ def join(args: argparse.Namespace) -> int:
         name=args.name,
         lend=args.lend,
         signal=args.signal,
+        lan=args.lan,
         folder=args.folder,
+        stun=args.stun,
+        relay_only=args.relay_only,
         wait=False,
     )
     with opened(room) as news:
         return _stay(room, news, args)
+
+
+def _has_prompt() -> bool:
+    """Whether somebody at this terminal can answer who asks to join."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -96,7 +118,7 @@ def _stay(room: Room, news: News, args: argparse.Namespace) -> int:
         answer(room, lambda: room.stream(args.ask, max_tokens=args.max_tokens))
         return 0
     try:
-        if sys.stdin is not None and sys.stdin.isatty():
+        if _has_prompt():
             from pooled_nb.terminal.converse import converse
 
             converse(room, news, args.max_tokens)

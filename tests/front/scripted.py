@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from pooled_nb.errors import NotReady, PooledError
+from pooled_nb.errors import NotReady, PooledError, RoomRefused
 from pooled_nb.room.core import (
     Again,
     AnswerEvent,
@@ -28,6 +28,15 @@ from pooled_nb.room.core import (
     Stats,
     Status,
     Verb,
+)
+from pooled_nb.room.doorfacts import (
+    Doubt,
+    GateChoices,
+    Invite,
+    LobbyLine,
+    NetworkChoice,
+    NetworkFacts,
+    Trust,
 )
 
 
@@ -53,6 +62,13 @@ class ScriptedCore:
         self.mid = 0
         self.asked = ""
         self.busy = False
+        self.lobby: list[LobbyLine] = []
+        self.gate = GateChoices()
+        self.network = NetworkFacts(signaling="ws://127.0.0.1:9000/")
+        self.trust: Trust = ""
+        self.digits = ""
+        self.key = "SCRIPTEDkeySCRIPTEDkey"
+        self.others = True
 
     def _set(self, state: State) -> None:
         self.state = state
@@ -87,12 +103,81 @@ class ScriptedCore:
             label="model",
             layers=30,
             ctx=2048,
-            devices=[me, other],
+            devices=[me, other] if self.others else [me],
             mine=self.busy,
             can=self._can(),
             newest=self.mid if self.asked else 0,
             settings=self.settings,
+            lobby=list(self.lobby),
+            gate=self.gate,
+            network=self.network,
+            trust=self.trust,
+            digits=self.digits,
         )
+
+    def ask_to_join(self, *names: str) -> None:
+        """Somebody stands at the door (mesh loop, or before anybody listens)."""
+        for name in names:
+            n = len(self.lobby) + 1
+            digits = f"{482019 + n:07_d}".replace("_", " ")
+            line = LobbyLine(number=n, name=name, kind="Jupyter, CUDA", lends_gb=8.0, digits=digits)
+            self.lobby = [*self.lobby, line]
+        self._set(self.state)
+
+    async def allow(self, number: int) -> str:
+        return self._decide("allow", number)
+
+    async def deny(self, number: int) -> str:
+        return self._decide("deny", number)
+
+    def _decide(self, what: str, number: int) -> str:
+        self.log.append((what, number))
+        self._host_only("Only the host lets devices in.")
+        found = [line for line in self.lobby if line.number == number]
+        if not found:
+            raise NotReady("This device waits no longer.", "See who does: %pooled lobby.")
+        self.lobby = [line for line in self.lobby if line.number != number]
+        self._set(self.state)
+        return found[0].name
+
+    async def kick(self, id: str) -> str:
+        self.log.append(("kick", id))
+        self._host_only("Only the host takes devices out.")
+        if id != "b":
+            raise NotReady("This device is not in the room.", "See who is: %pooled status.")
+        self.others = False
+        self._set(self.state)
+        return "<b>desk|top</b>"
+
+    def invite(self) -> Invite:
+        self._host_only("Only the host has the invite link.")
+        return Invite(code=self.code, link=f"pooled://room/r/{self.code}#k={self.key}")
+
+    async def renew_invite(self) -> Invite:
+        self.log.append("renew")
+        self.key = self.key[::-1]
+        return self.invite()
+
+    async def set_gate(self, choices: GateChoices) -> None:
+        self.log.append(("gate", choices))
+        self._host_only("Only the host says who comes in.")
+        self.gate = choices
+        self._set(self.state)
+
+    async def set_network(self, choice: NetworkChoice) -> NetworkFacts:
+        self.log.append(("network", choice))
+        self.network = NetworkFacts(
+            signaling="ws://127.0.0.1:9000/",
+            stun=choice.stun or [],
+            relay="relay.example:3478" if choice.turn else "",
+            relay_from="settings" if choice.turn else "",
+            relay_only=bool(choice.relay_only),
+        )
+        return self.network
+
+    def _host_only(self, sentence: str) -> None:
+        if self.role != "host":
+            raise NotReady(sentence, "Ask the host.")
 
     def _can(self) -> list[Verb]:
         if self.state == "closed":
@@ -191,11 +276,12 @@ class Rooms:
         self.fail: BaseException | None = None
         self.wait_s = 0.0
         self.cancelled = 0
+        self.doubt: Doubt | None = None
         self.core = ScriptedCore()
 
     async def _open(self, core: ScriptedCore, options: dict[str, Any]) -> ScriptedCore:
-        if (report := options.get("progress")) is not None:
-            report(30, "finding the model")
+        report = options.get("progress") or (lambda percent, words: None)
+        report(30, "finding the model")
         try:
             await asyncio.sleep(self.wait_s)
         except asyncio.CancelledError:
@@ -203,6 +289,12 @@ class Rooms:
             raise
         if self.fail is not None:
             raise self.fail
+        if self.doubt is not None:
+            # Somebody is asked, as long as it takes; an interrupt gives up.
+            report(None, self.doubt.text)
+            if not await options["confirm"](self.doubt):
+                raise RoomRefused("The digits were not confirmed.", "Ask the host for a new link.")
+            core.trust = "confirmed"
         self.core = core
         return core
 

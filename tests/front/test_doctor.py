@@ -286,13 +286,27 @@ def test_a_nat_that_changes_its_ports() -> None:
 
 
 def test_relay() -> None:
-    assert relay.judge(None) == []
-    [found] = relay.judge(Relay(readable=False))
-    assert (found.mark, "turn:USER:PASSWORD@HOST:PORT" in found.todo) == ("fail", True)
-    [found] = relay.judge(Relay(place="x:3478", problem="it refuses this user or password"))
+    """PROTOCOL section 2, ICE: whence it is known tells who has to mend it."""
+    assert relay.judge([]) == []
+    [found] = relay.judge([Relay(problem="POOLED_TURN names no relay that can be read.", step="Write it.")])
+    assert (found.mark, found.todo) == ("fail", "Write it.")
+    bad = Relay(place="x:3478", source="POOLED_TURN", problem="it refuses this user or password")
+    [found] = relay.judge([bad])
     assert (found.what, found.mark) == ("relay x:3478", "fail")
     assert "POOLED_TURN" in found.todo
-    assert relay.judge(Relay(place="x:3478", ms=12.0))[0].mark == "ok"
+    [found] = relay.judge([Relay(place="x:3478", source="ws://a/", given=True, problem="no answer")])
+    assert (found.mark, "whoever runs ws://a/" in found.todo) == ("warn", True)
+    assert relay.judge([Relay(place="x:3478", ms=12.0)])[0].mark == "ok"
+    given = [Relay(place=f"x:{port}", source="ws://a/", given=True, ms=1) for port in (1, 2)]
+    assert all("of 2 ways to a relay the first" in found.result for found in relay.judge(given))
+
+
+def test_relay_only_without_a_relay() -> None:
+    """Nothing could be reached: said before a room is tried."""
+    assert relay.judge([], relay_only=True)[-1].mark == "fail"
+    bad = Relay(place="x:3478", source="POOLED_TURN", problem="no answer")
+    assert [found.what for found in relay.judge([bad], relay_only=True)] == ["relay x:3478", "relay only"]
+    assert len(relay.judge([Relay(place="x:3478", ms=12.0)], relay_only=True)) == 1
 
 
 def test_signaling() -> None:

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from pooled_nb.doctor import channels, examination, folders, relay, signaling, stun, udp, versions
+from pooled_nb.doctor import channels, examination, folders, network, relay, signaling, stun, udp, versions
 from pooled_nb.doctor.device import look as look_at_device
 from pooled_nb.doctor.examination import examined
 from pooled_nb.doctor.findings import Finding
+from pooled_nb.mesh.addresses import own_addresses
+from pooled_nb.mesh.signalserver import SignalServer
+from pooled_nb.mesh.turnmint import TurnMint
 from tests.front.udpservers import answering as server
 from tests.front.udpservers import binding, refusal
 from tests.front.udpservers import relay as turn_server
@@ -69,32 +72,55 @@ async def test_stun_asks_again() -> None:
     assert (seen.problem, asked) == ("", 2)
 
 
+async def asked(setting: str) -> relay.Relay:
+    [seen] = await relay.look(await network.read({"POOLED_TURN": setting}))
+    return seen
+
+
 async def test_relay_that_lets_us_in() -> None:
     async with nothing_left(), server(turn_server("alice", SECRET)) as port:
-        seen = await relay.look(f"turn:alice:{SECRET}@127.0.0.1:{port}")
-        assert seen is not None
+        seen = await asked(f"turn:alice:{SECRET}@127.0.0.1:{port}")
         assert (seen.place, seen.problem) == (f"127.0.0.1:{port}", "")
 
 
 async def test_relay_that_refuses() -> None:
     """What is told has neither user nor password (DESIGN section 7)."""
     async with server(turn_server("alice", "another")) as port:
-        seen = await relay.look(f"turn:alice:{SECRET}@127.0.0.1:{port}")
-        assert seen is not None
+        seen = await asked(f"turn:alice:{SECRET}@127.0.0.1:{port}")
         assert seen.problem == "it refuses this user or password"
     async with server(lambda request, addr: refusal(request, 486)) as port:
-        seen = await relay.look(f"turn:alice:{SECRET}@127.0.0.1:{port}")
-        assert seen is not None
-        assert seen.problem == "it answers with error 486"
+        seen = await asked(f"turn:alice:{SECRET}@127.0.0.1:{port}")
+        assert "quota" in seen.problem
     assert "alice" not in repr(seen)
     assert SECRET not in repr(seen)
 
 
 async def test_relay_that_cannot_be_read_or_is_none() -> None:
-    assert await relay.look("") is None
-    seen = await relay.look(f"http://alice:{SECRET}@x")
-    assert seen is not None
-    assert (seen.readable, seen.place) == (False, "")
+    assert await relay.look(await network.read({})) == []
+    seen = await asked(f"http://alice:{SECRET}@x")
+    assert (seen.place, "POOLED_TURN" in seen.problem) == ("", True)
+    assert SECRET not in repr(seen)
+
+
+async def test_relays_that_a_signaling_server_names() -> None:
+    """PROTOCOL section 2, ICE: where none is set, the deployment is asked; each relay of it is tried."""
+    mint = TurnMint(uris=("turn:127.0.0.1:9", "turn:127.0.0.1:9?transport=tcp"), secret=b"shared")
+    signal = await SignalServer.start(host="0.0.0.0", mint=mint)
+    where = next(iter(own_addresses()), None)
+    if where is None:
+        pytest.skip("this machine has no network")
+    nothing = await network.read({})
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(relay, "ANSWER_S", 0.5)
+            spec = f"ws://{where}:{signal.port}/"
+            seen = await relay.look(nothing, [spec, "not a spec", signal.url])
+        assert [(one.place, one.source, one.given) for one in seen] == [("127.0.0.1:9", spec, True)] * 2
+        assert [one.problem for one in seen] == ["no answer", "nothing answers at this port"]
+        assert await relay.look(await network.read({"POOLED_TURN": "off"}), [spec]) == []
+    finally:
+        await signal.close()
+    assert await relay.look(nothing, [spec]) == []
 
 
 async def test_signaling_servers() -> None:
@@ -161,7 +187,6 @@ def test_a_probe_that_hangs_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(udp, "look", broken)
     monkeypatch.setattr(channels, "look", missing)
     monkeypatch.setattr(examination, "FILES_S", 0.1)
-    monkeypatch.setattr(examination, "PUBLIC_STUN", ())
     monkeypatch.setattr(
         versions,
         "look",
@@ -172,7 +197,7 @@ def test_a_probe_that_hangs_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatc
         ),
     )
     try:
-        found = {finding.what: finding for finding in examined([], {})}
+        found = {finding.what: finding for finding in examined([], {"POOLED_STUN": "off"})}
     finally:
         let_go.set()
     assert (found["disk for models"].mark, found["disk for models"].result) == (
@@ -274,7 +299,7 @@ async def test_probes_run_at_once() -> None:
             patch.setattr(probe, "look", slow)
         patch.setattr(stun, "look", lambda urls: slow())
         patch.setattr(signaling, "look", lambda servers: slow())
-        patch.setattr(relay, "look", lambda setting: slow())
+        patch.setattr(relay, "look", lambda ways, signal: slow())
         patch.setattr(examination, "device", _NoDevice)
         await examination.examine([], {})
     assert most == 5

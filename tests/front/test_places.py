@@ -11,7 +11,7 @@ import pytest
 import pooled_nb
 from pooled_nb import places
 from pooled_nb.cli import main
-from pooled_nb.room.opening import on_colab
+from pooled_nb.room.thisdevice import on_colab
 from tests.front.notebook import Page, scripted_kernel
 from tests.front.scripted import Rooms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mistune
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -50,6 +50,7 @@ def active(page: str) -> list[str]:
 
 
 @given(st.lists(PIECES, max_size=14).map("".join))
+@example("[a]: data:x\n\t<b>")  # code below a definition, and markup where a page takes that for words
 @settings(deadline=None, max_examples=300)
 def test_no_answer_runs_or_fetches_anything(text: str) -> None:
     """DESIGN section 7: a finished answer becomes static Markdown; what a model wrote is never markup."""

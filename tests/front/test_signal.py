@@ -7,20 +7,27 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pooled_nb.cli import main
 from pooled_nb.errors import BadOption, RoomError, SignalingDown
+from pooled_nb.mesh import turnapi
 from pooled_nb.mesh.addresses import own_addresses
 from pooled_nb.mesh.loop import new_loop
 from pooled_nb.mesh.signalserver import SignalServer
-from pooled_nb.terminal.serving import checked_path, reachable, told
-from tests.mesh.rtctools import Inbox, linked, registered
+from pooled_nb.mesh.tls import Certificate
+from pooled_nb.terminal import serving
+from pooled_nb.terminal.serving import checked_path, reachable, relay, told
+from tests.mesh import certificates
+from tests.mesh.rtctools import Inbox, linked, registered, until
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
@@ -79,6 +86,23 @@ def test_it_ends_cleanly(number: str) -> None:
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+@POSIX
+def test_under_nohup_it_outlives_its_terminal() -> None:
+    """Who starts it so wants it to stay: what is ignored when it starts stays ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does: a child inherits it
+    try:
+        with running() as (program, value):
+            program.send_signal(signal.SIGHUP)
+            for _ in range(5):
+                with urllib.request.urlopen(value.replace("ws://", "http://"), timeout=20) as page:
+                    assert page.status == 200
+            program.terminate()
+            program.communicate(timeout=20)
+            assert program.returncode == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_where_a_loop_takes_no_signals(
@@ -189,3 +213,118 @@ def test_another_key_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_own_addresses_are_no_loopback() -> None:
     assert not [address for address in own_addresses() if address.startswith("127.")]
+
+
+async def test_over_tls(tmp_path: Path) -> None:
+    """PROTOCOL section 2: with a certificate it says ``wss://``, and the name that stands in it."""
+    cert, key = certificates.make(tmp_path, "localhost")
+    with running("--certfile", cert, "--keyfile", key) as (_, value):
+        assert value.startswith("wss://localhost:")
+        with certificates.trusted(cert):
+            async with registered(value, id="alpha") as device:
+                assert device.server == value
+
+
+async def test_a_renewed_certificate_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PROTOCOL section 2: while it runs, the files of the certificate change: new clients see the new one."""
+    monkeypatch.setattr(serving, "RENEW_S", 0.02)
+    files = certificates.make(tmp_path, "localhost")
+    certificate = Certificate(*files)
+    server = await SignalServer.start(tls=certificate.context)
+    over = asyncio.Event()
+    waiting = asyncio.create_task(serving._until(over, server, certificate))
+    (tmp_path / "key.pem").write_text("half")
+    await until(lambda: "The one before stays in use." in capsys.readouterr().err)
+    certificates.make(tmp_path, "localhost")
+    await until(lambda: "The certificate was renewed" in capsys.readouterr().err)
+    trusts = ssl.create_default_context(cafile=files[0])  # the new one alone
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", server.port, ssl=trusts, server_hostname="localhost"
+    )
+    writer.close()
+    over.set()
+    await waiting
+    await server.close()
+
+
+def test_a_certificate_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence, and the next step, before anything listens."""
+    _, key = certificates.make(tmp_path / "a", "localhost")
+    other, _ = certificates.make(tmp_path / "b", "localhost")
+    for options, why in (
+        (["--keyfile", key], "--keyfile needs the certificate"),
+        (["--certfile", str(tmp_path / "none")], "cannot be read"),
+        (["--certfile", other, "--keyfile", key], "is not that of the certificate"),
+    ):
+        assert main(["signal", "--port", "0", *options]) == 1
+        assert why in capsys.readouterr().err
+
+
+async def test_it_gives_credentials_of_a_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 2, ICE: ``POST /api/turn``; the secret comes from a file or the environment alone."""
+    file = tmp_path / "secret"
+    file.write_text("open-sesame\n")
+    file.chmod(0o600)
+    options = ["--turn-uri", "turn:relay.example:3478", "--turn-ttl", "300", "--path", "rooms"]
+    monkeypatch.delenv("POOLED_TURN_SECRET", raising=False)
+    for more, secret in ((["--turn-secret-file", str(file)], ""), ([], "open-sesame")):
+        if secret:
+            monkeypatch.setenv("POOLED_TURN_SECRET", secret)
+        with running(*options, *more) as (program, value):
+            assert "sesame" not in " ".join(map(str, program.args))  # type: ignore[arg-type]  # a list here
+            given = await turnapi.ask(value.replace("ws://", "http://") + "api/turn")
+            assert given is not None
+            assert given.life_s == 300
+            assert given.relays[0].url.startswith("turn:relay.example:3478")
+            program.terminate()
+            said, wrong = program.communicate(timeout=20)
+            assert "sesame" not in said + wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--turn-uri", "turn:relay.example:3478"], "without the secret"),
+        (
+            ["--turn-uri", "turn:u:sesame@relay.example", "--turn-secret-file", "{good}"],
+            "A relay holds a password",
+        ),
+        (["--turn-uri", "turn:relay.example", "--turn-secret-file", "{none}"], "cannot be read"),
+        (["--turn-uri", "turn:relay.example", "--turn-secret-file", "{empty}"], "not one line"),
+        (["--turn-secret-file", "{good}"], "and no relay"),
+        (
+            ["--turn-uri", "turn:relay.example", "--turn-secret-file", "{good}", "--turn-ttl", "1"],
+            "for 1 seconds",
+        ),
+    ],
+)
+def test_a_relay_that_makes_no_sense(
+    options: list[str],
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One sentence each, and none repeats a secret."""
+    monkeypatch.delenv("POOLED_TURN_SECRET", raising=False)
+    files = {"good": "sesame", "empty": "\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    words = [word.format(**{name: tmp_path / name for name in (*files, "none")}) for word in options]
+    assert main(["signal", "--port", "0", *words]) == 1
+    said = capsys.readouterr()
+    assert why in said.err
+    assert "sesame" not in said.err + said.out
+
+
+@POSIX
+def test_a_secret_that_everybody_can_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN section 7: a secret in a file that others read is none."""
+    file = tmp_path / "secret"
+    file.write_text("sesame")
+    file.chmod(0o644)
+    assert relay(["turn:relay.example"], str(file), 600) is not None
+    assert "chmod o-r" in capsys.readouterr().err

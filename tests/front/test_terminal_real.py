@@ -31,11 +31,12 @@ def run(*argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A host's process, and its code."""
     monkeypatch.setenv("POOLED_RUNTIME_DIR", str(tmp_path / "rooms"))
+    monkeypatch.setenv("POOLED_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("PYTHONIOENCODING", "utf-8")
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     host = subprocess.Popen(
-        program("host", MODEL, "--name", "host", "--ctx", "256"),
+        program("host", MODEL, "--name", "host", "--ctx", "256", "--invite-file", str(tmp_path / "link")),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -58,9 +59,12 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subp
         host.communicate()
 
 
-def test_a_room_is_seen_asked_and_gone(room: tuple[subprocess.Popen[str], str]) -> None:
+def test_a_room_is_seen_asked_and_gone(
+    room: tuple[subprocess.Popen[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DESIGN section 1: the same from a terminal. The room's runtime file is what ``status`` reads; ``ask``
-    joins by the code alone, as a guest, and streams the answer; the host's end takes the file away.
+    joins as a guest, with the invite link of a file, and streams the answer; the host's end takes both files
+    away.
     """
     host, code = room
     [seen] = json.loads(run("status", "--json").stdout)["rooms"]
@@ -68,20 +72,27 @@ def test_a_room_is_seen_asked_and_gone(room: tuple[subprocess.Popen[str], str]) 
     assert seen["server"].startswith("ws://127.0.0.1:")
     assert MODEL.rpartition("/")[2] in run("status", code).stdout
 
-    asked = run("ask", code, "Why is the sky blue?", "--max", "8", "--greedy")
+    link = (tmp_path / "link").read_text(encoding="utf-8").strip()
+    monkeypatch.setenv("POOLED_LINK", link)
+    asked = run("ask", "Why is the sky blue?", "--max", "8", "--greedy")
     assert asked.returncode == 0, asked.stderr
     assert asked.stdout.strip()
     assert "8 tokens" in asked.stderr
-    again = run("ask", code, "-", "--max", "8", "--json", given="Why is\nthe sea green?")
+    again = run("ask", "-", "--max", "8", "--json", given="Why is\nthe sea green?")
     assert again.returncode == 0, again.stderr
-    said = json.loads(again.stdout)
-    assert (said["reason"], said["stats"]["tokens"], said["room"]) == ("max", 8, code)
-    assert said["text"].strip()
+    object = json.loads(again.stdout)
+    assert (object["reason"], object["stats"]["tokens"], object["room"]) == ("max", 8, code)
+    assert object["text"].strip()
 
     host.send_signal(signal.SIGTERM)
     told, _ = host.communicate(timeout=30)
     assert host.returncode == 0, told
     assert "Closing room" in told
+    assert not (tmp_path / "link").exists()
+    key = link.partition("#k=")[2]
+    assert len(key) >= 22
+    said = (told, asked.stdout, asked.stderr, again.stdout, again.stderr)
+    assert not [text for text in said if key in text]
     assert json.loads(run("status", "--json").stdout) == {"rooms": []}
     late = run("ask", code, "Still there?")
     assert late.returncode == 1

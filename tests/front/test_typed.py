@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pooled_nb.errors import BadCode
-from pooled_nb.typed import Unseen, refuse_secret, stop_text, words
+from pooled_nb.errors import BadCode, BadOption
+from pooled_nb.typed import Unseen, refuse_relay, refuse_secret, repeated, stop_text, words
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,28 @@ def test_a_link_that_was_asked_for_is_shown_nowhere() -> None:
     link = Unseen("https://example.org/r/4TK-G9P#k=abcdefghij")
     assert "abcdefghij" not in repr([link]) + f"{link!r}"
     assert link.endswith("abcdefghij")  # it still is the link
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["turn:a:PLANTED@h", "TURNS:a:PLANTED@h:1", "--turn=turn:a:PLANTED@h", "x#k=PLANTED", "?k=PLANTED"],
+)
+def test_what_may_be_a_secret_is_not_repeated(word: str) -> None:
+    """DESIGN section 7: a refusal of what was typed says no link's key and no relay's password."""
+    assert "PLANTED" not in repeated(word)
+    assert repeated("turn it up") == "'turn it up'"
+    if "turn" in word.lower():
+        with pytest.raises(BadOption) as refused:
+            refuse_relay(word)
+        assert "PLANTED" not in str(refused.value)
+
+
+@pytest.mark.parametrize("word", ["turn", "return:a@b", "turn up the volume @ noon", "stun:a:1", "a@b"])
+def test_other_words_are_no_relay(word: str) -> None:
+    refuse_relay(word)
+
+
+def test_a_secret_stays_unseen() -> None:
+    """DESIGN section 7: a traceback shows what a variable holds, also after its blanks were taken off."""
+    assert repr(Unseen(" turn:a:b@c ").strip()) == "<not shown>"
+    assert Unseen(" turn:a:b@c ").strip() == "turn:a:b@c"

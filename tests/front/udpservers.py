@@ -13,7 +13,7 @@ Answer = Callable[[stun.Message, tuple[str, int]], stun.Message | bytes | None]
 
 
 @contextlib.asynccontextmanager
-async def answering(answer: Answer) -> AsyncIterator[int]:
+async def answering(answer: Answer, host: str = "127.0.0.1") -> AsyncIterator[int]:
     """Its port."""
 
     class Server(asyncio.DatagramProtocol):
@@ -21,12 +21,14 @@ async def answering(answer: Answer) -> AsyncIterator[int]:
             self.transport = transport
 
         def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+            if data[0] & 0xC0:
+                return  # what a channel of a relay carries
             said = answer(stun.parse_message(data), addr)
             if said is not None:
                 self.transport.sendto(bytes(said), addr)  # type: ignore[attr-defined]
 
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(Server, local_addr=("127.0.0.1", 0))
+    transport, _ = await loop.create_datagram_endpoint(Server, local_addr=(host, 0))
     try:
         yield transport.get_extra_info("sockname")[1]
     finally:
@@ -66,7 +68,7 @@ def relay(user: str, password: str) -> Answer:
             return refusal(request, 401, REALM="here", NONCE=b"once")
         said = reply(
             request,
-            LIFETIME=request.attributes["LIFETIME"],
+            LIFETIME=request.attributes.get("LIFETIME", 600),
             XOR_MAPPED_ADDRESS=addr,
             XOR_RELAYED_ADDRESS=("127.0.0.1", 50_000),
         )

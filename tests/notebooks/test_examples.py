@@ -74,7 +74,7 @@ async def test_a_cell_that_computes_does_not_stall_the_room(tmp_path: Path) -> N
     env = {"POOLED_THREADS": "1", "POOLED_RUNTIME_DIR": str(tmp_path / "rooms")}
     enough = tmp_path / "enough"
     async with kernels(["host", "worker"], tmp_path, env) as [host, worker]:
-        await host.run(f"%load_ext pooled_nb\n%pooled host {MODEL} --split memory -o room")
+        await host.run(f"%load_ext pooled_nb\n%pooled host {MODEL} --split memory --no-ask -o room")
         code = await host.value("room.code")
         await worker.run(f"%load_ext pooled_nb\n%pooled join {code} --role worker -o room")
         await host.run("%pooled start --devices 2")
