@@ -24,7 +24,7 @@ VITEST := tests/widgets/js
 CHROMIUM := $(VENV)/.chromium
 
 .PHONY: demo lab test setup setup-test lint types test-light test-rest js test-lab nbval test-kernels \
-        bench docs protocol notebooks chromium hooks help clean npm
+        fuzz bench docs protocol notebooks chromium coturn hooks help clean npm
 .DEFAULT_GOAL := demo
 # Each part is made for all the cores; side by side they would only disturb each other.
 .NOTPARALLEL:
@@ -40,7 +40,7 @@ test: setup-test lint types docs test-light js test-rest test-lab nbval  ## ever
 setup: $(VENV)/.ready                     ## .venv with the package
 
 # npm first: what is missing is said before minutes of set-up.
-setup-test: npm $(VENV)/.ready-test $(PEER)/node_modules/.ready $(VITEST)/node_modules/.ready chromium  ## the needs of the tests
+setup-test: npm $(VENV)/.ready-test $(PEER)/node_modules/.ready $(VITEST)/node_modules/.ready chromium coturn  ## the needs of the tests
 
 lint: $(VENV)/.ready-test                 ## ruff, its format, which package may import which
 	$(BIN)/ruff check .
@@ -68,8 +68,11 @@ nbval: $(VENV)/.ready-test                ## the examples that need no other giv
 test-kernels: $(VENV)/.ready-test chromium  ## the notebook parts with several versions of ipykernel
 	POOLED_CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/python tools/kernels.py --pip='$(PIP_EXTRA)' --test
 
+fuzz: $(VENV)/.ready-test                 ## what comes from the network, N=1000000 times nearly right
+	$(BIN)/python -m tests.fuzz.runs --n $(or $(N),1000000)
+
 bench: $(VENV)/.ready-test                ## each benchmark in short, one after the other
-	for name in room panel engine; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+	for name in room panel engine gate; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 docs: $(VENV)/.ready-docs                 ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -82,6 +85,10 @@ notebooks: $(VENV)/.ready-test            ## run the examples again and keep the
 
 chromium: $(VENV)/.ready-test             ## find a Chromium, or install one
 	@$(BIN)/python tools/chromium.py > $(CHROMIUM)
+
+# Where it cannot be had the tests over a relay say why they are skipped.
+coturn: $(VENV)/.ready-test               ## find coturn, for the tests over a relay, or install it
+	-@$(BIN)/python tools/coturn.py > /dev/null
 
 hooks: $(VENV)/.ready-test                ## run the linters before each commit of yours
 	$(BIN)/pre-commit install

@@ -31,10 +31,12 @@ def own_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Rooms of tests are found by tests alone; shards share the cores with whatever else runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLED_RUNTIME_DIR", str(tmp_path_factory.mktemp("rooms")))
+        patch.setenv("POOLED_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("POOLED_CONFIG_DIR", str(tmp_path_factory.mktemp("config")))
         patch.setenv("POOLED_CACHE", str(_own_cache(tmp_path_factory.mktemp("cache"))))
         patch.setenv("POOLED_THREADS", os.environ.get("POOLED_THREADS", "1"))
-        patch.delenv("POOLED_LINK", raising=False)
-        patch.delenv("POOLED_SIGNAL", raising=False)
+        for name in ("LINK", "SIGNAL", "TURN", "STUN", "RELAY_ONLY"):
+            patch.delenv(f"POOLED_{name}", raising=False)
         yield
 
 

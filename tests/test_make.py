@@ -61,6 +61,15 @@ def test_an_environment_that_was_left_half_made_is_made_anew(bare: Path) -> None
     assert (bare / ".venv" / "mine").exists()  # one that is whole stays
 
 
+def test_without_a_relay_program_the_set_up_goes_on(bare: Path) -> None:
+    """It is said, and the tests that need it say it again."""
+    (bare / ".venv" / "bin").mkdir(parents=True)
+    program(bare / ".venv" / "bin" / "python", "echo No coturn can be had. >&2; exit 1")
+    done = make(bare, "-o", ".venv/.ready-test", "coturn")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No coturn can be had.")
+
+
 @pytest.mark.parametrize(
     ("version", "fits"), [("18.20.4", False), ("20.18.1", False), ("20.19.0", True), ("24.1.0", True)]
 )

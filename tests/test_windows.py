@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pooled_nb import demo, typed
-from pooled_nb.mesh import runtime
+from pooled_nb.mesh import ownfiles, runtime
 from pooled_nb.mesh.runtime import RoomFile
 from pooled_nb.shard import process, threads
 
@@ -66,11 +66,11 @@ def test_a_folder_is_not_judged_by_bits_that_say_nothing_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o777)
-    assert not runtime._is_own(tmp_path)
+    assert not ownfiles.is_own(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "platform", "win32")
-        assert runtime._is_own(tmp_path)
-        assert not runtime._is_own(tmp_path / "gone")
+        assert ownfiles.is_own(tmp_path)
+        assert not ownfiles.is_own(tmp_path / "gone")
 
 
 def test_the_shard_hears_no_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def two(model: Path, folder: Path | None = None) -> AsyncIterator[tuple[HostRoom, DeviceRoom]]:
     """A host and a worker, each with a process that computes. ``folder``: the worker's own files."""
     room = await host(str(model), split="memory", lend=GB, ctx=256, dtype="float32", draft="off")
-    device = await join(room.code, role="worker", lend=GB, name="mira", folder=str(folder or model))
+    device = await join(room.invite().link, role="worker", lend=GB, name="mira", folder=str(folder or model))
     assert isinstance(room, HostRoom)
     assert isinstance(device, DeviceRoom)
     try:

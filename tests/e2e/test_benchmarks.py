@@ -1,4 +1,4 @@
-"""What `benchmarks.engine` builds on: a late wire is late, and its arithmetic is that of the caches."""
+"""What `benchmarks.engine` and `benchmarks.gate` build on: a wire, caches, devices that arrive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import delay, engine
+from benchmarks import delay, engine, gate
 from benchmarks.rooms import inspect
 from tests.shard.tinychat import write_model
 
@@ -56,3 +56,27 @@ def test_caches_are_what_the_config_says(tmp_path: Path) -> None:
     rows = engine.caches(inspect(str(write_model(tmp_path))))
     assert [row.ok for row in rows] == [True, True]
     assert rows[1].value < rows[0].value
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    """DESIGN section 9: p99 of few is the largest of them."""
+    values = [float(number) for number in range(200)]
+    assert gate.percentile(values[::-1], 0.5) == 100.0
+    assert gate.percentile(values, 0.99) == 198.0
+    assert gate.percentile([7.0], 0.99) == 7.0
+
+
+async def test_devices_that_arrive_at_once_are_all_in_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PROTOCOL section 4: with the invite key nobody is asked; the same without a room is the floor."""
+    monkeypatch.setenv("POOLED_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("POOLED_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(gate, "MODEL", str(write_model(tmp_path / "tiny")))
+    bare, came = await gate.floor(3), await gate.with_gate(3)
+    assert not bare.failed + came.failed
+    assert len(bare.seconds) == len(came.seconds) == 3
+    rows = gate.rows_of(3, came, bare)
+    assert rows[0].ok
+    assert all(row.value >= 0 for row in rows)
+    assert min(came.cpu, bare.cpu, max(came.busy), max(came.lags)) > 0

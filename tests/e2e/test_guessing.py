@@ -45,7 +45,7 @@ def test_three_processes_guess_and_say_what_one_device_says(
         plain = converse(room)
     with (
         pooled.host(MODEL, dtype="bfloat16", kv=kv, draft=draft, split="memory", progress=False) as room,
-        workers(room.code, 2),
+        workers(room, 2),
     ):
         wait_for(room, 3)
         guessed = converse(room)

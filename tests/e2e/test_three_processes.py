@@ -22,6 +22,7 @@ import pytest
 import pooled_nb as pooled
 from pooled_nb.errors import AnswerFailed, RoomNotFound
 from pooled_nb.shard import open_shard
+from tests.e2e.needs import bound
 from tests.e2e.node import FOLDER, need_packages
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -55,12 +56,18 @@ def _own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def workers(code: str, n: int = 2, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """``pooled-nb join CODE`` n times; ended on the way out."""
-    argv = [sys.executable, "-m", "pooled_nb.cli", "join", code, "--role", "worker", *more]
+def workers(room: pooled.Room, n: int = 2) -> Iterator[list[subprocess.Popen[str]]]:
+    """``pooled-nb join`` n times, with the room's invite link; ended on the way out."""
+    argv = bound(sys.executable, "-m", "pooled_nb.cli", "join", "--role", "worker")
+    env = {**os.environ, "POOLED_LINK": room.invite().link}
     started = [
         subprocess.Popen(
-            [*argv, "--name", f"worker {i + 1}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*argv, "--name", f"worker {i + 1}"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for i in range(n)
     ]
@@ -127,13 +134,12 @@ def generated(folder: str) -> list[str]:
 
 
 def split_run(dtype: str, signaling: str) -> tuple[list[str], list[list[int]], pooled.Status]:
-    where = () if signaling == "local" else ("--signal", signaling)
     with pooled.host(MODEL, dtype=dtype, split="memory", signal=signaling, progress=False) as room:
-        # With a server of its own the runtime file must not be what finds the room.
+        # With a server of its own the link must be what finds the room, not the runtime file.
         if signaling != "local":
             for file in Path(os.environ["POOLED_RUNTIME_DIR"]).glob("*.json"):
                 file.unlink()
-        with workers(room.code, 2, *where):
+        with workers(room, 2):
             wait_for(room, 3)
             texts, tokens = converse(room)
             return texts, tokens, room.status()
@@ -175,7 +181,7 @@ def test_a_worker_that_is_killed_fails_the_answer_and_a_new_start_goes_on() -> N
     """PROTOCOL sections 6 and 8: our own pings notice; the answer fails in words; the room is dealt again."""
     with (
         pooled.host(MODEL, split="memory", progress=False) as room,
-        workers(room.code, 1) as (worker,),
+        workers(room, 1) as (worker,),
     ):
         wait_for(room, 2)
         whole = room.ask(QUESTIONS[0], max_tokens=TOKENS)

@@ -12,6 +12,7 @@ import pytest
 
 from pooled_nb.errors import BadQuestion
 from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.hostroom import HostRoom
@@ -70,6 +71,7 @@ async def open_room(model: Path, workers: int, dtype: str) -> Room:
         clock=LoopClock(),
         name="host",
         meta=_meta(dtype),
+        keeper=Gatekeeper(GateSettings(ask=False)),
     )
     await host.open(["sim"])
     notices: list[str] = []

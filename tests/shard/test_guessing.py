@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.room.core import Stats
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.deviceroom import DeviceRoom
@@ -57,6 +58,7 @@ async def open_room(model: Path, workers: int, **more: Any) -> Room:
         clock=LoopClock(),
         name="host",
         meta=_meta(),
+        keeper=Gatekeeper(GateSettings(ask=False)),
     )
     await host.open(["sim"])
     room = Room(host, [])
