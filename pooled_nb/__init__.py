@@ -20,7 +20,7 @@ from pooled_nb.errors import PooledError
 
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
-    from pooled_nb.api import current, host, join
+    from pooled_nb.api import current, host, join, network
     from pooled_nb.door import Gate, Invite, Lobby, Network
     from pooled_nb.room.doorfacts import Doubt
     from pooled_nb.room_view import Room
@@ -44,6 +44,7 @@ __all__ = [
     "current",
     "host",
     "join",
+    "network",
 ]
 
 _WHERE = {
@@ -60,6 +61,7 @@ _WHERE = {
     "current": "pooled_nb.api",
     "host": "pooled_nb.api",
     "join": "pooled_nb.api",
+    "network": "pooled_nb.api",
 }
 
 

@@ -14,15 +14,19 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from getpass import getpass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import msgspec
 
 from pooled_nb import places
 from pooled_nb._notebook import in_notebook
 from pooled_nb.confirming import Answers, Confirming
+from pooled_nb.door import Network
 from pooled_nb.errors import AlreadyInRoom, BadCode
 from pooled_nb.progress import waiting
-from pooled_nb.room.doorfacts import GateChoices, Starts
+from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, Starts
 from pooled_nb.room_commands import gate_choices, network_choice
+from pooled_nb.room_door import NetworkChanges
 from pooled_nb.room_life import Opening
 from pooled_nb.room_output import settle
 from pooled_nb.room_view import Room
@@ -253,6 +257,29 @@ def join(
 
     says = place.join_says if role is None else ""
     return _enter(opening, "joining the room", says, quiet=not progress, wait=wait, confirming=confirming)
+
+
+def network(**changes: Unpack[NetworkChanges]) -> Network:
+    """By which ways this device reaches others, in its room or else in later ones; alone it shows that.
+
+    Parameters
+    ----------
+    changes
+        ``turn``, ``stun``, ``relay_only`` and ``remember`` as of `Room.network`. Without a room what is said
+        is remembered, in a file that only this user can read: a join that found no path has no room.
+
+    Raises
+    ------
+    BadOption
+        No relay or server can be read from it, or it cannot be saved. It is not repeated.
+    """
+    room = current()
+    if room is not None and room.done():
+        return room.network(**changes)
+    from pooled_nb.room import ways
+
+    facts = ways.remember(network_choice(changes) or NetworkChoice())
+    return Network(**msgspec.structs.asdict(facts))
 
 
 def _enter(

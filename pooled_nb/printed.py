@@ -1,7 +1,8 @@
-"""An answer printed as it comes: in a terminal, and in an IPython without a frontend."""
+"""What is printed in a terminal, and in an IPython without a frontend: an answer, an invite link."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from pooled_nb.plain import visible
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
     from pooled_nb.progress import Waiting
+    from pooled_nb.room.doorfacts import Invite
 
 
 def print_answer(answer: Answer, view: Waiting, say: Callable[[str], None] = print) -> None:
@@ -40,3 +42,16 @@ def print_answer(answer: Answer, view: Waiting, say: Callable[[str], None] = pri
             print(flush=True)
         if line := answer.summary():
             say(f"[{line}]")
+
+
+def show_link(invite: Invite) -> bool:
+    """Type an invite link on the terminal, whose lines are its person's own; False: there is none.
+
+    Past ``sys.stdout``, which may be a log, and of which IPython keeps what is printed, for its exports.
+    """
+    terminal = sys.__stdout__
+    if terminal is None or not terminal.isatty():
+        return False
+    terminal.write(f"{invite.link}\nIt lets its holder in without asking: treat it like a password.\n")
+    terminal.flush()
+    return True

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
-from pooled_nb import whom
+from pooled_nb import api, whom
 from pooled_nb.errors import BadOption
 from pooled_nb.magics.here import the_room
 from pooled_nb.plain import visible
+from pooled_nb.printed import show_link
 from pooled_nb.progress import in_notebook
 from pooled_nb.room import doorwords
 from pooled_nb.room_output import show_panel
-from pooled_nb.terminal.screen import show_link
 from pooled_nb.typed import Unseen
 
 if TYPE_CHECKING:
     from pooled_nb.room_view import Room
 
 PRESS = "Invite in the panel copies the link; it is shown nowhere in the notebook."
+KEPT = "Rooms that this user opens or joins from now on begin with that."
 HELD = "The link is a secret, so it is not printed here: pooled_nb.current().invite().link holds it."
 
 
@@ -59,7 +60,6 @@ class DoorVerbs:
         print(the_room().gate(**choices))
 
     def _network(self, _: None, **options: Any) -> None:
-        room = the_room()
         _either(options, "turn", "no_turn")
         _either(options, "stun", "no_stun")
         _either(options, "relay_only", "direct")
@@ -73,7 +73,9 @@ class DoorVerbs:
             changes["turn"] = ""
         if "turn" in options:
             changes["turn"] = _asked_relay()
-        print(room.network(**changes))
+        print(api.network(**changes))
+        if changes and api.current() is None:
+            print(KEPT)
 
 
 def _decided(room: Room, who: str | None, *, allow: bool) -> str:

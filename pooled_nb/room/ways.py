@@ -248,6 +248,36 @@ class Ways:
         self._api = None
 
 
+def remember(choice: NetworkChoice) -> NetworkFacts:
+    """What later rooms of this user begin with, said while there is no room (a join found no path).
+
+    Parameters
+    ----------
+    choice
+        What changes; with nothing said nothing does.
+
+    Returns
+    -------
+    NetworkFacts
+        What is remembered now.
+
+    Raises
+    ------
+    BadOption
+        It cannot be read, and nothing changed; or it cannot be saved. No text of it is repeated.
+    """
+    box = _remembered(networkbox.read(), choice)
+    mine = _chosen(NetworkChoice(), box)
+    if _says_something(choice):
+        networkbox.write(box)
+    return NetworkFacts(
+        stun=[url.removeprefix("stun:") for url in mine.stun or ()],
+        relay=mine.relay.place if mine.relay else "",
+        relay_from="settings" if mine.relay else "",
+        relay_only=bool(mine.relay_only),
+    )
+
+
 def is_local(base: str) -> bool:
     """Whether a room with this signaling server is one of this machine alone."""
     host = urlsplit(base).hostname or ""

@@ -10,8 +10,9 @@ from pooled_nb import whom
 from pooled_nb.door_text import asks
 from pooled_nb.errors import BadOption, NotReady
 from pooled_nb.plain import visible
+from pooled_nb.printed import show_link
 from pooled_nb.terminal.commands import DoorDo
-from pooled_nb.terminal.screen import aside, here, say, show_link
+from pooled_nb.terminal.screen import aside, here, say
 from pooled_nb.typed import Unseen
 
 if TYPE_CHECKING:

@@ -6,12 +6,9 @@ import re
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from pooled_nb.plain import visible
-
-if TYPE_CHECKING:
-    from pooled_nb.room.doorfacts import Invite
 
 _COMMAND = re.compile(r"(?:%pooled|pooled-nb) \w+ \S+(?: --signal \S+)?")
 _MAGIC = re.compile(r"%pooled (?=(?:allow|deny|lobby|kick|invite|gate|network|start|status)\b)")
@@ -28,19 +25,6 @@ def aside(text: str) -> None:
     """Print what is no answer, to stderr; an empty text is not said."""
     if text:
         print(fitted(visible(text), sys.stderr), file=sys.stderr, flush=True)
-
-
-def show_link(invite: Invite) -> bool:
-    """Type an invite link on the terminal, whose lines are its person's own; False: there is none.
-
-    Past ``sys.stdout``, which may be a log, and of which IPython keeps what is printed, for its exports.
-    """
-    terminal = sys.__stdout__
-    if terminal is None or not terminal.isatty():
-        return False
-    terminal.write(f"{invite.link}\nIt lets its holder in without asking: treat it like a password.\n")
-    terminal.flush()
-    return True
 
 
 def here(sentence: str) -> str:

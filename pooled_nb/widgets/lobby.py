@@ -69,8 +69,8 @@ def news(notices: Sequence[str], knocked: Collection[str], *, first: bool = Fals
     The lobby shows who knocks, and a screen reader hears it from there; ``first``: the same place says that
     nothing proved the host.
     """
-    heads = [f"{name} asks to join." for name in knocked] + [TRUST["first"]] * first
-    return next((notice for notice in reversed(notices[-LOOKED_AT:]) if not notice.startswith(tuple(heads))), "")
+    heads = (*(f"{name} asks to join." for name in knocked), *([TRUST["first"]] if first else []))
+    return next((notice for notice in reversed(notices[-LOOKED_AT:]) if not notice.startswith(heads)), "")
 
 
 def gate(status: Status, role: Role | None, *, over: bool) -> dict[str, Any]:
