@@ -231,10 +231,10 @@ MEASURES: tuple[tuple[str, str, Callable[[Arrival], float], float | None], ...] 
 def rows_of(n: int, gate: Arrival, bare: Arrival) -> list[Row]:
     """Rows of one number of devices; the peer is the same number of bare connections."""
     peer = f"{n} connections, no room"
-    came = len(gate.seconds)
+    came, opened = float(len(gate.seconds)), float(len(bare.seconds))
     rows = [
         Row(what=f"{n} devices with the key: in", value=came, unit="devices", goal=f"{n}", ok=came == n),
-        Row(what=f"{peer}: open", value=len(bare.seconds), unit="connections", goal=f"{n}"),
+        Row(what=f"{peer}: open", value=opened, unit="connections", goal=f"{n}"),
     ]
     for what, unit, of, most in MEASURES:
         value, other = of(gate), of(bare)

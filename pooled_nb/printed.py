@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pooled_nb.plain import visible
+from pooled_nb.room.doorwords import HERE_ONLY
 
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
@@ -53,5 +54,7 @@ def show_link(invite: Invite) -> bool:
     if terminal is None or not terminal.isatty():
         return False
     terminal.write(f"{invite.link}\nIt lets its holder in without asking: treat it like a password.\n")
+    if invite.here_only:
+        terminal.write(f"{HERE_ONLY}\n")
     terminal.flush()
     return True

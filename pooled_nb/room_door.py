@@ -16,6 +16,7 @@ from pooled_nb.door import Gate, Invite, Lobby, Network
 from pooled_nb.door_text import asks
 from pooled_nb.errors import NotReady
 from pooled_nb.job import Job
+from pooled_nb.mesh.gatejoiner import WAITS_FOR_HOST
 from pooled_nb.plain import visible
 from pooled_nb.progress import Waiting
 from pooled_nb.room import core as seam
@@ -119,10 +120,15 @@ class RoomDoor(RoomChat):
         if tick is None or self._quiet or type(view) is not Waiting:
             return tick
         told: set[int] = set()
+        said: set[str] = set()
 
         def also_said() -> None:
-            # A script without a terminal shows no progress; that somebody waits for its person it says.
+            # A script without a terminal shows no progress; that somebody waits for a person it says.
             tick()
+            words = self.progress[1]
+            if self._core is None and words.startswith(WAITS_FOR_HOST) and words not in said:
+                said.add(words)
+                print(visible(words), file=sys.stderr, flush=True)
             for line in self._status.lobby if self._status is not None else ():
                 if line.number not in told:
                     told.add(line.number)

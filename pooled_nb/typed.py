@@ -75,4 +75,8 @@ def refuse_secret(target: str | None, command: str) -> None:
         It holds one. The link is not repeated.
     """
     if target is not None and _SECRET.search(target):
-        raise BadCode("This link holds a secret.", f"Run {command} without it; it is then asked for unseen.")
+        raise BadCode(
+            "This link holds a secret.",
+            f"Run {command} without it; it is then asked for unseen. This one stays where it was typed, and "
+            "in the history: delete it there, and ask the host for a new link.",
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import needs
 from tools import coturn
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs here are scripts of a POSIX shell")
@@ -67,3 +68,12 @@ def test_others_are_told_what_to_do(
     monkeypatch.setattr(sys, "argv", ["coturn.py", "--look"])
     assert coturn.main() == 1
     assert "Installing" not in capfd.readouterr().err
+
+
+def test_where_it_can_be_had_no_test_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A skip that nobody sees would hide a relay, or a browser, that is never tried."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    for user, outcome in ((0, pytest.fail.Exception), (1000, pytest.skip.Exception)):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with pytest.raises(outcome, match="No coturn"):
+            needs.lacks(coturn.MISSING)

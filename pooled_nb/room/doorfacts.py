@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
@@ -50,6 +52,15 @@ class Invite(Struct, frozen=True, kw_only=True):
 
     code: str
     link: str
+
+    @property
+    def here_only(self) -> bool:
+        """Whether the link leads to a signaling server that only this machine reaches."""
+        host = urlsplit(self.link).hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
 
     def __repr__(self) -> str:
         return f"Invite(code={self.code!r}, link=…)"

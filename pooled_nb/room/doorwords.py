@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 from pooled_nb.room.doorfacts import Doubt, GateChoices, LobbyLine, Trust
 
+HERE_ONLY = (
+    "It works on this machine only: the room's signaling server is open to no other (see --lan, --signal)."
+)
+"""Of an invite link."""
 TRUST = {
     "proved": "The host proved that it is the one you mean.",
     "confirmed": "You compared the digits with the host's screen: it is the one you mean.",

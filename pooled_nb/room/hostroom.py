@@ -110,6 +110,7 @@ class HostRoom(DoorVerbs, Networking):
         )
         self._state: State = "open"
         self._why = ""
+        self._degraded = wire.Degraded(why="")
         self._answering: Answering | None = None
         self._starter = Starter(stage=self, dealer=self._dealer, outbox=self.mesh)
 
@@ -263,6 +264,8 @@ class HostRoom(DoorVerbs, Networking):
                 told.append(chat.History(items=items))
         else:
             told.append(wire.Wait())
+            if self._state == "degraded":
+                told.append(self._degraded)  # else it would think that its first question starts the room
         for message in told:
             self.mesh.send(member.id, message)
 
@@ -350,7 +353,8 @@ class HostRoom(DoorVerbs, Networking):
         """Say what happened; only the host can start the room again, so others hear another next step."""
         there = f"{what} The host can start the room again."
         here = f"{what} Start the room again to deal over the devices here."
-        self.mesh.broadcast(wire.Degraded(why=there[:2_000]))
+        self._degraded = wire.Degraded(why=there[:2_000])
+        self.mesh.broadcast(self._degraded)
         self.answering.offline("degraded", there)
         self.set_state("degraded", here)
         self.on_notice(here)

@@ -9,6 +9,9 @@ from pooled_nb.mesh.names import clean, without_digits
 from pooled_nb.room.core import DeviceLine, Role
 from pooled_nb.room.doorfacts import LobbyLine
 
+OURS = "Jupyter"
+"""The ``ua`` of every device of ours, a terminal's too (PROTOCOL section 3): it tells nobody apart."""
+
 
 def device_line(
     member: Member,
@@ -60,7 +63,7 @@ def lobby_line(request: Request) -> LobbyLine:
     return LobbyLine(
         number=request.number,
         name=request.name,
-        kind=_said(_kind(meta) or meta.ua or ""),
+        kind=_said(_kind(meta) or (meta.ua if meta.ua != OURS else "") or ""),
         lends_gb=(meta.contrib_gb or 0.0) if meta.webgpu else 0.0,
         digits=request.digits,
         note=request.note,

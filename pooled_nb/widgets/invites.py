@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pooled_nb.errors import PooledError
+from pooled_nb.room.doorwords import HERE_ONLY
 from pooled_nb.widgets.formats import sentence
 from pooled_nb.widgets.sources import Coming
 
@@ -23,7 +24,15 @@ def answer(id: int, coming: Coming) -> dict[str, Any]:
     if error is not None:
         return refused(id, sentence(str(error)) if isinstance(error, PooledError) else NONE_NOW)
     invite = coming.result()
-    return {"t": "invite", "id": id, "code": invite.code, "link": invite.link, "qr": qr(invite.link)}
+    note = HERE_ONLY if invite.here_only else ""
+    return {
+        "t": "invite",
+        "id": id,
+        "code": invite.code,
+        "link": invite.link,
+        "qr": qr(invite.link),
+        "note": note,
+    }
 
 
 def refused(id: int, why: str) -> dict[str, Any]:

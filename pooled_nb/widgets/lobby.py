@@ -96,7 +96,7 @@ def trust(status: Status, role: Role | None) -> dict[str, str]:
             case "confirmed":
                 tone, words = "good", "You compared the digits with the host's:"
             case "first" if digits:
-                tone, words = "warn", "Trust on first use: compare with the host's screen"
+                tone, words = "warn", "Trust on first use: the host's lobby must have shown"
             case "first":
                 tone, words = (
                     "warn",

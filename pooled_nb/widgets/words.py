@@ -44,7 +44,16 @@ def closed(status: Status) -> dict[str, str]:
 
 
 def state(status: Status, role: Role | None) -> dict[str, str]:
-    """What is so in an open room, and what happens next."""
+    """What is so in an open room, and what happens next; the lobby may be far below, so it is named here."""
+    said = _state(status, role)
+    if role != "host" or not status.lobby or status.state not in ("open", "online"):
+        return said
+    names = status.lobby[0].name if len(status.lobby) == 1 else f"{len(status.lobby)} devices"
+    wait = "waits" if len(status.lobby) == 1 else "wait"
+    return {**said, "about": line(f"{names} {wait} in the lobby.")}
+
+
+def _state(status: Status, role: Role | None) -> dict[str, str]:
     match status.state:
         case "closed":
             return closed(status)

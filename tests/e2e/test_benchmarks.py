@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks import delay, engine, gate
@@ -64,6 +66,16 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert gate.percentile(values[::-1], 0.5) == 100.0
     assert gate.percentile(values, 0.99) == 198.0
     assert gate.percentile([7.0], 0.99) == 7.0
+
+
+def test_a_wave_of_which_nobody_came_in_is_reported_too() -> None:
+    """DESIGN section 9: one line for programs, whatever was measured."""
+    nobody, some = gate.Arrival(lags=[60.0], busy=[1.0], failed=["x"]), gate.Arrival(seconds=[1.0])
+    for came, bare in ((nobody, nobody), (nobody, some), (nobody, gate.Arrival())):
+        rows = gate.rows_of(3, came, bare)
+        assert not rows[0].ok
+        assert [row.ok for row in rows if "late, p99" in row.what] == [False]
+        json.dumps([msgspec.to_builtins(row) for row in rows], allow_nan=False)
 
 
 async def test_devices_that_arrive_at_once_are_all_in_and_measured(

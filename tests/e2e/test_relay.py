@@ -152,7 +152,7 @@ async def until(done: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def hosted(model: Path, *, process: bool = False) -> AsyncIterator[RoomCore]:
+async def hosted(model: Path) -> AsyncIterator[RoomCore]:
     """A room whose host uses nothing but the relay that the signaling server names."""
     room = await host(
         str(model),
@@ -162,7 +162,7 @@ async def hosted(model: Path, *, process: bool = False) -> AsyncIterator[RoomCor
         ctx=256,
         dtype="float32",
         draft="off",
-        process=process,
+        process=False,
         network=NetworkChoice(relay_only=True),
     )
     try:
@@ -179,7 +179,7 @@ def test_a_relayed_room_answers_and_no_weights_cross_it(net: Net, model: Path, s
     """
 
     async def scenario() -> None:
-        async with hosted(model, process=True) as room:
+        async with hosted(model) as room:
             worker = net.start(
                 *(sys.executable, "-m", "pooled_nb.cli", "join", "--role", "worker", "--name", "mira"),
                 *("--lend", f"{GB}GB", "--folder", str(model)),

@@ -276,12 +276,15 @@ class Rooms:
         self.fail: BaseException | None = None
         self.wait_s = 0.0
         self.cancelled = 0
+        self.lobby = ""
         self.doubt: Doubt | None = None
         self.core = ScriptedCore()
 
     async def _open(self, core: ScriptedCore, options: dict[str, Any]) -> ScriptedCore:
         report = options.get("progress") or (lambda percent, words: None)
         report(30, "finding the model")
+        if self.lobby:
+            report(None, self.lobby)
         try:
             await asyncio.sleep(self.wait_s)
         except asyncio.CancelledError:

@@ -119,7 +119,8 @@ def test_a_link_with_a_secret_is_refused_wherever_it_stands(
     word = "ask" if argv[0] == "ask" else "join"
     assert shown.err == (
         "pooled-nb: This link holds a secret. "
-        f"Run pooled-nb {word} without it; it is then asked for unseen.\n"
+        f"Run pooled-nb {word} without it; it is then asked for unseen. This one stays where it was typed, "
+        "and in the history: delete it there, and ask the host for a new link.\n"
     )
     assert rooms.calls == []
 

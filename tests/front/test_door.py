@@ -12,6 +12,7 @@ from rich.pretty import pretty_repr
 import pooled_nb
 from pooled_nb.errors import BadOption, NotReady, RoomClosed
 from pooled_nb.job import Job
+from pooled_nb.mesh.gatejoiner import WAITS_FOR_HOST
 from pooled_nb.room.doorfacts import GateChoices, NetworkChoice
 from pooled_nb.threads import mesh
 from tests.front.scripted import Rooms
@@ -229,6 +230,17 @@ def test_a_script_that_waits_for_devices_hears_of_who_waits_for_it(
     err = capsys.readouterr().err
     assert err.count("leo (Jupyter, CUDA, lends 8.0 GB) asks to join. Its screen must show 482 020.") == 1
     assert "room.allow() in another thread lets it in" in err
+
+
+def test_a_script_that_joins_says_that_it_waits(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN section 1: every wait shows progress; without a terminal, that a person is waited for, once."""
+    rooms.lobby, rooms.wait_s = f"{WAITS_FOR_HOST}. Both screens must show 482 020.", 0.5
+    pooled_nb.join("4TK-G9P")
+    assert capsys.readouterr().err.splitlines() == [rooms.lobby]
+    rooms.wait_s = 0.2
+    pooled_nb.current().leave()
+    pooled_nb.join("4TK-G9P", progress=False)
+    assert capsys.readouterr().err == ""
 
 
 async def third(rooms: Rooms) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pooled_nb.mesh import endpoint
 from pooled_nb.mesh.callers import A_TURN, MAX_WAITING, PATIENCE_S, TURN_S, Callers
 from pooled_nb.mesh.descriptions import MAX_CANDIDATES
+from pooled_nb.mesh.endpoint import GIVES_WAY_S
 from pooled_nb.mesh.link import Link
 from pooled_nb.mesh.linkbook import GIVES_WAY_S as LINK_S
 from pooled_nb.mesh.linkbook import MAX_WAITING as MAX_LINKS
@@ -30,7 +31,7 @@ from pooled_nb.mesh.peerjs.shapes import (
 )
 from tests.mesh.rtctools import (
     ROOM,
-    FastClock,
+    HandClock,
     nothing_left,
     offer_text,
     opened,
@@ -161,9 +162,9 @@ async def test_more_than_may_come_at_a_time_all_come(monkeypatch: pytest.MonkeyP
 
 
 async def test_one_that_never_comes_to_be_gives_way_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PROTOCOL section 2: OFFERs that nobody stands behind keep nobody out."""
+    """PROTOCOL section 2: OFFERs that nobody stands behind keep nobody out; no more go than others wait."""
     monkeypatch.setattr(endpoint, "MAX_NEW", 2)
-    clock = FastClock(20)
+    clock = HandClock()
     async with nothing_left(), served() as server, registered(server.url, id=ROOM, clock=clock) as host:
         host.on_connection = lambda _connection: None
         liar = await raw(server, "liar")
@@ -171,11 +172,19 @@ async def test_one_that_never_comes_to_be_gives_way_to_who_waits(monkeypatch: py
         for number in range(2):
             await liar.say(said("OFFER", {**payload, "connectionId": f"dc_{number}"}))
         await until(lambda: len(host._connections) == 2)
+        first, second = host._connections.values()
         async with registered(server.url) as guest:
-            await opened(await asyncio.wait_for(guest.dial(ROOM), 30))
+            dial = asyncio.ensure_future(guest.dial(ROOM))
+            await until(lambda: len(host._callers) == 1)
+            clock.advance(GIVES_WAY_S - 0.1)
+            clock.advance(0.2)
+            await until(lambda: first.state == "closed")
+            assert len(host._callers) == 1
+            clock.advance(TURN_S)
+            await opened(await asyncio.wait_for(dial, 30))
+            assert second.state in ("new", "connecting"), "one waited, so one went"
         liar.close()
         await made.close()
-        await until(lambda: not host._connections)
 
 
 def test_a_full_room_has_a_place_again_when_a_link_stays_silent() -> None:

@@ -13,7 +13,7 @@ from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSecrets, GateSettings
 from pooled_nb.mesh.newcomer import Credentials, Newcomer
 from pooled_nb.mesh.proofs import new_nonce
 from pooled_nb.room.deviceroom import DeviceRoom
-from pooled_nb.room.doorfacts import Doubt, GateChoices
+from pooled_nb.room.doorfacts import Doubt, GateChoices, Invite
 from pooled_nb.room.sentences import THROWN_OUT
 from tests.room.rooms import Rooms, ask, open_rooms
 from tests.sim.clock import simulate
@@ -379,3 +379,35 @@ def test_a_host_that_starts_again_knows_its_links_and_passes() -> None:
 
 def _reborn(secrets: GateSecrets) -> Gatekeeper:
     return Gatekeeper(GateSettings(ask=True), saved=secrets)
+
+
+def test_who_comes_into_a_room_that_lost_a_device_hears_so() -> None:
+    """PROTOCOL section 3, order after admission; section 6, ``ai-degraded``: its question starts nothing."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,), ask=False)
+        await rooms.host.start()
+        await rooms.devices[0].leave()
+        await asyncio.sleep(1)
+        late = await rooms.add(gb=0.0, name="late")
+        await asyncio.sleep(1)
+        assert late.status().state == "degraded"
+        assert late.status().sentence.endswith("The host can start the room again.")
+        await rooms.close()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("server", "here"),
+    [
+        ("ws://127.0.0.1:9000/", True),
+        ("ws://[::1]:9/", True),
+        ("wss://signal.example.org", False),
+        ("cloud", False),
+    ],
+)
+def test_a_link_that_only_this_machine_can_use_is_known(server: str, here: bool) -> None:
+    """PROTOCOL section 2, links: nobody should send one to a friend in vain."""
+    invite = Invite(code="4TKG9P", link=codes.link("4TKG9P", "k" * 22, server))
+    assert invite.here_only is here

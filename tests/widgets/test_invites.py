@@ -12,8 +12,8 @@ import pytest
 import zxingcpp
 
 from pooled_nb.errors import NotReady
-from pooled_nb.room.doorfacts import LobbyLine, NetworkFacts
-from pooled_nb.widgets.invites import qr
+from pooled_nb.room.doorfacts import Invite, LobbyLine, NetworkFacts
+from pooled_nb.widgets.invites import answer, qr
 from pooled_nb.widgets.painter import NAME, painter
 from tests.widgets.conftest import FakeComm, until
 from tests.widgets.fakes import LINK, FakeRoom, status
@@ -43,6 +43,21 @@ def test_the_picture_is_the_link(text: str) -> None:
     assert code is not None
     assert decoded(code) == text
     assert len(code["d"]) < 20_000
+
+
+@pytest.mark.parametrize(("link", "said"), [("http://127.0.0.1:9/r/4TKG9P#k=x", True), (LINK, False)])
+def test_a_link_of_one_machine_says_so(link: str, said: bool) -> None:
+    """A phone that scans it would look for the room on itself."""
+
+    class Come:
+        def error(self) -> None:
+            return None
+
+        def result(self) -> Invite:
+            return Invite(code="4TKG9P", link=link)
+
+    note = answer(1, Come())["note"]
+    assert ("on this machine only" in note) is said
 
 
 def test_a_text_that_no_picture_holds() -> None:

@@ -84,7 +84,7 @@ def test_only_the_host_decides() -> None:
     [
         ("proved", "482 019", "good", "The host proved that it knows your invite link or pass.", ""),
         ("confirmed", "482 019", "good", "You compared the digits with the host's:", "482 019"),
-        ("first", "482 019", "warn", "Trust on first use: compare with the host's screen", "482 019"),
+        ("first", "482 019", "warn", "Trust on first use: the host's lobby must have shown", "482 019"),
         (
             *("first", "", "warn"),
             *("Trust on first use: nothing proves that this host is the one you mean.", ""),
@@ -152,3 +152,16 @@ def test_a_lobby_of_bad_names_is_bounded() -> None:
     assert of(status(lobby=[waiting(1, lends_gb=float("nan"))]))["lobby"]["rows"][0]["what"].endswith(
         "nothing"
     )
+
+
+def test_the_band_names_who_waits() -> None:
+    """The mock: the sentence says what is so, and what comes next; the lobby may be out of sight."""
+    for state in ("open", "online"):
+        assert (
+            of(status(state=state, lobby=[waiting(1, name="leo")]))["say"]["about"]
+            == "leo waits in the lobby."
+        )
+    two = of(status(lobby=[waiting(1), waiting(2)]))["say"]["about"]
+    assert two == "2 devices wait in the lobby."
+    assert "lobby" not in of(status(state="online"))["say"]["about"]
+    assert "lobby" not in of(status(state="answering", lobby=[waiting(1)]))["say"]["about"]

@@ -14,10 +14,11 @@ export function inviteSheet(send, close, live) {
   const copyLink = copyButton(() => link, "Copy the link", live, { words: "Copy the link", cls: "pnb-btn pnb-main", not: "This page may not copy. Scan the picture instead." });
   const copyMagic = copyButton(() => magic.textContent, "Copy the magic", live, { words: "Copy the magic", cls: "pnb-btn" });
   const fresh = h("button", { class: "pnb-btn", type: "button", text: "New link", onclick: (e) => { if (e.detail < 2) { renewed = true; ask("renew"); } } });
+  const where = h("p", { class: "pnb-label", hidden: true });
   const about = h("p", { class: "pnb-label" }, magic, " holds no key: who types it waits in the lobby until you let them in.");
   const { el } = frame("Invite", close, h("div", { class: "pnb-invite" }, box, h("div", { class: "pnb-invite-words" },
     h("p", { class: "pnb-2", text: "The link lets its holder in without asking. Give it only to people you want in this room." }),
-    h("div", { class: "pnb-form-acts" }, copyLink, copyMagic), about)),
+    h("div", { class: "pnb-form-acts" }, copyLink, copyMagic), where, about)),
     h("div", { class: "pnb-renew" }, fresh, h("span", { class: "pnb-label", text: "Links given out before then only lead to the lobby." })), bad);
 
   function ask(cmd) {
@@ -47,6 +48,8 @@ export function inviteSheet(send, close, live) {
     const error = str(m.error, 400), qr = rec(m.qr), n = Number.isInteger(qr.n) && qr.n > 0 && qr.n < 200 ? qr.n : 0, d = str(qr.d, 100_000);
     if (error) return void problem(error);
     link = str(m.link, 2000);
+    put(where, str(m.note, 200));
+    where.hidden = !m.note;
     attr(copyLink, "aria-disabled", link ? null : "true");
     if (n && PATH.test(d)) box.append(s("svg", { viewBox: `0 0 ${n} ${n}`, role: "img", "aria-label": "QR code of the invite link", "shape-rendering": "crispEdges" }, s("path", { d })));
     if (renewed) put(live, "There is a new link.");

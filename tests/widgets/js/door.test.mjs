@@ -77,7 +77,7 @@ describe("the lobby", () => {
   });
   it("who does not decide sees how it knows its host, with the digits to compare", () => {
     const p = show(room, { room: ROOMS.guest });
-    expect([p.text(".pnb-door h3"), p.text(".pnb-note"), p.text(".pnb-digits")]).toEqual(["Your host", "Trust on first use: compare with the host's screen 482 019", "482 019"]);
+    expect([p.text(".pnb-door h3"), p.text(".pnb-note"), p.text(".pnb-digits")]).toEqual(["Your host", "Trust on first use: the host's lobby must have shown 482 019", "482 019"]);
     expect(p.$$(".pnb-door button")).toEqual([]);
     p.model.set({ room: ROOMS.worker });
     expect([p.text(".pnb-note"), p.$(".pnb-note").dataset.tone]).toEqual(["The host proved that it knows your invite link or pass.", "good"]);
