@@ -8,6 +8,7 @@ whose gate does not answer (`linkstate`). While a person is being asked, no time
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 
 from pooled_nb.errors import LinkFailed, PooledError, RoomClosed, RoomNotFound, SignalingDown
@@ -20,6 +21,7 @@ from pooled_nb.mesh.network import Endpoint, Network, NoServer
 
 STILL_CONNECTING_S = 5.0
 """Seconds after which a join says that it is still connecting, and what it tries (section 2)."""
+ENDED = "The host of this room has ended, or does not answer: ask its person for a new link or code."
 EARLY_S = 0.01
 """A dial that gave up so short before `OPEN_S` was not answered either."""
 
@@ -95,6 +97,9 @@ class Entering:
             try:
                 endpoint = await network.register(None, servers)
             except SignalingDown as error:
+                if missing is None and servers and all(map(_on_this_machine, servers)):
+                    # No network is wanting there: a room of this machine brings its own server.
+                    raise SignalingDown(error.what, ENDED) from None
                 if missing is None:
                     raise
                 asked += error.tries if isinstance(error, NoServer) else ()
@@ -208,3 +213,13 @@ def _shown(spec: str) -> str | None:
         return specs.parse(spec).shown
     except PooledError:  # what cannot be read answered nothing
         return None
+
+
+def _on_this_machine(server: str) -> bool:
+    try:
+        host = specs.parse(server).host
+        return ipaddress.ip_address(host).is_loopback
+    except PooledError:
+        return False
+    except ValueError:
+        return host == "localhost"

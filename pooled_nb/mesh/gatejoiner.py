@@ -21,7 +21,7 @@ CONFIRM_S = 120.0
 """Seconds that this device's person has for comparing the digits: to the room it is in already, and is asked
 for layers that it does not load."""
 
-WAITS_FOR_HOST = "Waiting for the host to let this device in"
+WAITS_FOR_HOST = "Waiting for the host to let this device in."
 IMPOSTOR = "The host of this room could not prove that it knows your link: somebody may stand between you."
 UNRECOGNISED = "The host let this device in without recognising its invite link, and without asking anybody."
 UNKNOWN_PASS = (
@@ -87,7 +87,7 @@ class JoinerGate:
                 self._lobbied, self._lobbied_at = True, now
                 self._newcomer.waits(self, "lobby", self._digits)
                 shown = f" Both screens must show {self._digits}." if self._digits else ""
-                return [Wait(f"{WAITS_FOR_HOST}.{shown}")]
+                return [Wait(f"{WAITS_FOR_HOST}{shown}")]
             case Admit() if self._admit is None:
                 self._admit, self._since = message, now
                 return self._believe(message)

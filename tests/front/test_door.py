@@ -234,7 +234,7 @@ def test_a_script_that_waits_for_devices_hears_of_who_waits_for_it(
 
 def test_a_script_that_joins_says_that_it_waits(rooms: Rooms, capsys: pytest.CaptureFixture[str]) -> None:
     """DESIGN section 1: every wait shows progress; without a terminal, that a person is waited for, once."""
-    rooms.lobby, rooms.wait_s = f"{WAITS_FOR_HOST}. Both screens must show 482 020.", 0.5
+    rooms.lobby, rooms.wait_s = f"{WAITS_FOR_HOST} Both screens must show 482 020.", 0.5
     pooled_nb.join("4TK-G9P")
     assert capsys.readouterr().err.splitlines() == [rooms.lobby]
     rooms.wait_s = 0.2

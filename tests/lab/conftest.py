@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Error, sync_playwright
 
+from tests.e2e.needs import lacks
 from tests.lab.jupyter import Server, serving
 from tests.lab.pages import FLAGS, Notebook
 
@@ -30,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def browser() -> Iterator[Browser]:
     # Package scope: Playwright's own event loop must not outlive these tests, or no other could have one.
     if (path := chromium()) is None:
-        pytest.skip("no Chromium here; POOLED_CHROMIUM may name one")
+        lacks("There is no Chromium here; POOLED_CHROMIUM may name one.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield browser

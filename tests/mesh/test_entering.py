@@ -287,3 +287,21 @@ def test_a_room_goes_on_without_signaling() -> None:
         await leave(one, host)
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("server", "ended"), [("ws://127.0.0.1:9000/", True), ("ws://192.0.2.7:9000/", False)]
+)
+def test_a_server_of_this_machine_that_is_gone_is_its_host_that_has_ended(server: str, ended: bool) -> None:
+    """PROTOCOL section 2, servers in order: the next step is one that can help."""
+
+    async def scenario() -> None:
+        net = SimNetwork()
+        net.dead_servers.add(server)
+        one = device(net, "one")
+        _, error = await failed(one.mesh.join(CODE, [server]))
+        assert isinstance(error, SignalingDown)
+        assert ("host of this room has ended" in error.next_step) is ended
+        await leave(one)
+
+    simulate(scenario)
