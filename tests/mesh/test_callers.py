@@ -109,7 +109,7 @@ def test_who_has_waited_15_s_has_given_up() -> None:
 
 
 def test_one_device_that_dials_without_end_holds_up_nobody() -> None:
-    """PROTOCOL section 2: who has the fewest connections coming to be goes first."""
+    """PROTOCOL section 2: of many, "who dialed least goes first"."""
     line = Callers(at_once=64, each=12)
     taken = [line.offer(offer("one", f"dc_{number}"), 0.0) for number in range(50)]
     assert taken == [True] * 12 + [False] * 38

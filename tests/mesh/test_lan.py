@@ -97,8 +97,8 @@ async def test_the_code_is_not_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_lies_are_bounded() -> None:
-    """PROTOCOL section 2: many liars who say they have the room: few are believed, none elsewhere, and the
-    true one can be among them.
+    """PROTOCOL section 2, "What answers is believed no more than any signaling server": of many liars who
+    say they have the room few are believed, none elsewhere, and the true one can be among them.
     """
     tag = lan.tag_of(CODE)
     good = {"h": tag, "v": "1", "p": "/", "s": "ws"}
