@@ -52,8 +52,8 @@ def test_its_style_is_the_one_that_the_policy_lets_in():
 
 
 async def test_over_http():
-    """PROTOCOL section 2, "a page without scripts for who opens a link in a browser": both paths, any spelling
-    of a code; one that is none is 404 and not repeated.
+    """PROTOCOL section 2, "a page without scripts for who opens a link in a browser": both paths, any
+    spelling of a code; one that is none is 404 and not repeated.
     """
     async with nothing_left():
         server = await SignalServer.start(path="/rooms/")
