@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,20 @@ from tests.light import is_light
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rest``: what `tests.without_torch` does not run, so that a whole run runs nothing twice."""
     parser.addoption("--rest", action="store_true", help="leave out what make test-light runs")
+
+
+def pytest_configure() -> None:
+    """A run in the background, or under nohup, is born with signals ignored, and so would its children be:
+    a program of ours then leaves them so, and a test that interrupts one would wait for ever.
+    """
+    for name, handler in (
+        ("SIGINT", signal.default_int_handler),
+        ("SIGTERM", signal.SIG_DFL),
+        ("SIGHUP", signal.SIG_DFL),
+    ):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
