@@ -8,7 +8,6 @@ import functools
 import io
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -251,10 +250,8 @@ async def test_whoever_leaves_answers_nothing(doubted: Rooms) -> None:
 def test_an_interrupt_gives_up(rooms: Rooms) -> None:
     """DESIGN section 1: this wait has no end of its own; an interrupt frees the place."""
     rooms.wait_s = 60
-    began = time.monotonic()
     interrupt_when(lambda: bool((room := pooled_nb.current()) and "model" in room.progress[1]))
     with pytest.raises(KeyboardInterrupt):
         pooled_nb.join("4TK-G9P")
-    assert time.monotonic() - began < 30
-    assert rooms.cancelled == 1
+    assert rooms.cancelled == 1  # cut off, not waited out
     assert pooled_nb.current() is None
