@@ -35,7 +35,13 @@ class Silent:
     def on_roster(self, members: tuple[Member, ...]) -> None:
         """See `MeshListener`."""
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, was: str) -> None:
+        """See `MeshListener`."""
+
+    def on_away(self, id: str, name: str, why: str) -> None:
+        """See `MeshListener`."""
+
+    def on_back(self) -> None:
         """See `MeshListener`."""
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:

@@ -20,7 +20,7 @@ from pooled_nb.errors import PooledError
 
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
-    from pooled_nb.api import current, host, join, network
+    from pooled_nb.api import current, host, join, network, resume
     from pooled_nb.door import Gate, Invite, Lobby, Network
     from pooled_nb.room.doorfacts import Doubt
     from pooled_nb.room_view import Room
@@ -45,6 +45,7 @@ __all__ = [
     "host",
     "join",
     "network",
+    "resume",
 ]
 
 _WHERE = {
@@ -62,6 +63,7 @@ _WHERE = {
     "host": "pooled_nb.api",
     "join": "pooled_nb.api",
     "network": "pooled_nb.api",
+    "resume": "pooled_nb.api",
 }
 
 

@@ -46,7 +46,7 @@ class Answer(AnswerLife):
     hidden
         Whether the room shows it elsewhere, and not here (it is known once it is whole).
     notice
-        A sentence about it while it runs (a device is waited for, …).
+        A sentence about it while it runs: which device is waited for, that it goes on, ….
     loading
         Percent and words while the room has to load first; else None.
     """
@@ -195,7 +195,7 @@ class Answer(AnswerLife):
                 reason=self.reason if over else None,
                 place=self.place,
                 started=self._started,
-                notice=self.notice,
+                notice=self._held(),
                 loading=self.loading,
                 line=self.summary() if over else "",
                 error=self.why if over else "",
@@ -238,7 +238,7 @@ class Answer(AnswerLife):
         return self.text
 
     def __repr__(self) -> str:
-        state = f"ended: {self.reason}" if self.reason else "running"
+        state = f"ended: {self.reason}" if self.reason else "waiting" if self.waits else "running"
         return f"<Answer, {state}, {len(self.text)} characters>"
 
     def shown(self) -> None:
@@ -271,15 +271,26 @@ class Answer(AnswerLife):
             return
         if self._pieces and not text:
             # The text goes to the same screen: a bar would wipe it away.
-            view.note(self.notice)
+            view.note(self._held())
             return
         if (loading := self.loading) is not None:
             view.report(*loading)
         elif view.reads:
-            waits = f"Waiting for its turn, place {self.place}." if self.place else self.notice
-            shown = "\n\n".join(part for part in (self.text, waits) if part)
+            shown = "\n\n".join(part for part in (self.text, self.waits) if part)
             view.report(None, shown or "asking")
         view.tick()
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words; empty while text comes, and once it has ended."""
+        turn = f"Waiting for its turn, place {self.place}." if self.place else ""
+        return " ".join(part for part in (turn, self._held()) if part)
+
+    def _held(self) -> str:
+        """Why nothing of it comes, its turn aside: as the room told this answer, else as the room is."""
+        if self._over or self.loading is not None:
+            return ""
+        return self._room.held(self.notice) if self._room is not None else self.notice
 
     def summary(self) -> str:
         """Why it ended and what it took, in one line; empty while it runs."""

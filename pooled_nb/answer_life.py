@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from pooled_nb import forks
+from pooled_nb import forks, left
 from pooled_nb.errors import AnswerFailed, PooledError, RoomClosed
 from pooled_nb.job import SLICE_S
 from pooled_nb.room.core import (
@@ -26,6 +26,7 @@ from pooled_nb.room.core import (
     Started,
     Stats,
 )
+from pooled_nb.room.memory import Resumable
 from pooled_nb.threads import mesh
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ class Asked(Protocol):
 
     def loading(self, percent: int | None, words: str) -> None:
         """Hear how far the loading is that the question has begun."""
+
+    def held(self, told: str = "") -> str:
+        """Why nothing is answered now, in a sentence; empty where something is, or may be.
+
+        ``told``: what the answer was told; where that counts seconds, the room knows how many there are now.
+        """
 
     def began(self, answer: Answer) -> None:
         """Hear that the room has begun this answer (on the mesh loop)."""
@@ -61,6 +68,8 @@ class AnswerLife:
         None: ``question`` is asked. Else the room's last answer is continued, or made anew.
     after
         The answer that this one may follow: the newest that the room began here.
+    first
+        Waits until it may be asked.
     """
 
     def __init__(
@@ -72,6 +81,7 @@ class AnswerLife:
         room: Asked | None = None,
         again: Again | None = None,
         after: AnswerLife | None = None,
+        first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.question = question
         self.tokens: list[int] | None = None
@@ -94,6 +104,7 @@ class AnswerLife:
         self._wakers: set[Callable[[], None]] = set()
         self._stopping = False
         self._over = False
+        self._first = first
         self._job = mesh.submit(self._run(options), self._cut)
         forks.known(self)
         # However it ends, also before it began: whoever waits hears of it.
@@ -109,9 +120,12 @@ class AnswerLife:
 
     async def _run(self, options: AskOptions) -> None:
         try:
-            if self._again is None and self._core.role == "host" and self._core.status().state == "open":
+            if self._first is not None:
+                await self._first()
+            if self._again is None and self._must_start():
                 self._report(None, "dealing the layers")
-                await self._core.start(self._report, fast=options.fast)
+                with left.kept(self._core, self.question, options):
+                    await self._core.start(self._report, fast=options.fast)
             events = self._events(options)
             try:
                 async for event in events:
@@ -122,6 +136,11 @@ class AnswerLife:
                     await close()
         except asyncio.CancelledError:
             pass  # by `stop`, or because the room is over: what came so far stays
+
+    def _must_start(self) -> bool:
+        if self._core.role != "host" or self._core.status().state != "open":
+            return False
+        return not (isinstance(self._core, Resumable) and self._core.resuming)
 
     def _events(self, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         if self._again is None:
@@ -154,9 +173,10 @@ class AnswerLife:
                 case Queued():
                     self.place, self.loading = event.place, self._loads()
                 case Started():
-                    self._started, self.place, self.notice, self.loading = True, 0, "", None
-                    self.mid = event.mid
-                    self._go_on(event.mid)
+                    again, self._started = self._started, True
+                    self.place, self.notice, self.loading, self.mid = 0, "", None, event.mid
+                    if not again:  # else a host that was started anew makes it again, under another number
+                        self._go_on(event.mid)
                 case Piece():
                     self._pieces.append(event.text)
                     self.notice = ""
@@ -185,7 +205,7 @@ class AnswerLife:
             self._kept = 1
 
     def touched(self) -> None:
-        """What may follow it has changed: tell whoever shows it."""
+        """What may follow it has changed, or why nothing of it comes: tell whoever shows it."""
         self._wake()
 
     def _wake(self) -> None:

@@ -7,22 +7,21 @@ passes ``wait=False`` and awaits what comes back.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from getpass import getpass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
-from pooled_nb import places
+from pooled_nb import places, restarts
 from pooled_nb._notebook import in_notebook
 from pooled_nb.confirming import Answers, Confirming
 from pooled_nb.door import Network
 from pooled_nb.errors import AlreadyInRoom, BadCode
+from pooled_nb.mesh import codes
 from pooled_nb.progress import waiting
 from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, Starts
 from pooled_nb.room_commands import gate_choices, network_choice
@@ -41,7 +40,6 @@ EXIT_S = 1.0
 
 _lock = threading.Lock()
 _current: Room | None = None
-_pid: int | None = None
 
 
 def _forget() -> None:
@@ -235,7 +233,7 @@ def join(
     ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only})
     confirming = Confirming(confirm)
     if code is None:
-        code = os.environ.get("POOLED_LINK") or _colab_secret("POOLED_LINK") or _ask_for_link()
+        code = os.environ.get("POOLED_LINK") or places.secret("POOLED_LINK", os.environ) or _ask_for_link()
     where = code = Unseen(code)  # it may be a link
     place = places.here(os.environ)
     part = role if role is not None else place.role
@@ -257,6 +255,55 @@ def join(
 
     says = place.join_says if role is None else ""
     return _enter(opening, "joining the room", says, quiet=not progress, wait=wait, confirming=confirming)
+
+
+def resume(
+    code: str | None = None,
+    *,
+    name: str | None = None,
+    lend: str | float | None = None,
+    process: bool = True,
+    progress: bool = True,
+    wait: bool = True,
+) -> Room:
+    """Take back a room that this machine hosted: its kernel started again, or its process died.
+
+    For 15 minutes after that it goes on with its code, its devices, its settings and its chat. Where it had
+    been started it deals again by itself, once the devices that held layers are back, after 25 s at most. A
+    question of yours that was not answered is asked again (`Room.asked_again`). A room that was closed on
+    purpose is over.
+
+    Parameters
+    ----------
+    code
+        Which room; None: the one that lived last.
+    name, lend
+        See `host`; None: as before.
+    process, progress, wait
+        See `host`.
+
+    Raises
+    ------
+    NotReady
+        There is no such room, or it is over.
+    RoomError
+        Another process of this machine has it.
+    AlreadyInRoom, ModelNotFound, SignalingDown, BadCode
+    """
+    from pooled_nb import room as rooms
+    from pooled_nb.room import resumable
+
+    here = current()
+    if here is not None and not _gives_way(here, code):
+        _only_one()
+    resumable.look(code)  # what cannot go on closes nothing
+    if here is not None:
+        here.leave()
+
+    def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
+        return rooms.resume(code, name=name, lend=lend, process=process, progress=report)
+
+    return _enter(opening, "taking the room back", "", quiet=not progress, wait=wait)
 
 
 def network(**changes: Unpack[NetworkChanges]) -> Network:
@@ -291,12 +338,10 @@ def _enter(
     wait: bool,
     confirming: Confirming | None = None,
 ) -> Room:
-    global _current, _pid
+    global _current
     with _lock:
         _only_one()
-        if _pid != os.getpid():
-            _pid = os.getpid()
-            atexit.register(_leave_at_exit, _pid)
+        restarts.at_end(_ends)
         room = _current = Room(opening, quiet=quiet, confirming=confirming)
     if says and not quiet:
         print(says, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
@@ -311,6 +356,17 @@ def _enter(
     return room
 
 
+def _gives_way(room: Room, code: str | None) -> bool:
+    """Whether it is another room, of this device's own, with nobody else in it and nothing asked."""
+    if not room.done() or room.role != "host" or room.last is not None:
+        return False
+    if code is not None and codes.shown(codes.parse(code).code) == room.code:
+        return False
+    status = room.status()
+    busy = status.answering or status.waiting or status.newest or status.lobby
+    return len(status.devices) == 1 and not busy
+
+
 def _only_one() -> None:
     if (here := current()) is not None:
         raise AlreadyInRoom(
@@ -323,16 +379,6 @@ def _servers(signal: str | Sequence[str]) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _colab_secret(name: str) -> str:
-    """What Colab keeps for its person under this name; empty where there is none, or it may not be read."""
-    if places.here(os.environ) is not places.COLAB:
-        return ""
-    try:
-        return str(import_module("google.colab.userdata").get(name) or "")
-    except Exception:  # Colab's own, of several kinds: then it is asked for
-        return ""
-
-
 def _ask_for_link() -> str:
     try:
         return getpass("Invite link or code (not shown): ")
@@ -342,8 +388,11 @@ def _ask_for_link() -> str:
         ) from error
 
 
-def _leave_at_exit(pid: int) -> None:
-    # A forked child inherits the hook, and must not close its parent's room.
-    if os.getpid() == pid and (room := current()) is not None:
-        room.leave(timeout=EXIT_S)
+def _ends(again: bool) -> None:
+    """This process ends, or this kernel, and perhaps starts ``again``."""
+    if (room := current()) is not None:
+        if again:
+            room.abandon(timeout=EXIT_S)
+        else:
+            room.leave(timeout=EXIT_S)
         settle()

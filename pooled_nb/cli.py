@@ -79,7 +79,8 @@ def _command(args: argparse.Namespace) -> int:
         case _:
             from pooled_nb.terminal import staying
 
-            return staying.host(args) if args.command == "host" else staying.join(args)
+            stay = {"host": staying.host, "resume": staying.resume, "join": staying.join}
+            return stay[args.command](args)
 
 
 def _print_anything() -> None:

@@ -22,6 +22,7 @@ Every error says in one sentence what happened, and in a second what to do next:
     │   ├── ModelNotFound         no source has these files
     │   ├── ModelNotSupported     files are there, but this build cannot run them
     │   ├── ModelTooBig           the memory lent does not hold it
+    │   │   └── OutOfMemory       memory ran out while it loaded or computed
     │   └── WrongNumbers          NaN or infinity, named where it arose
     └── ShardError                the process that computes failed
         ├── ShardDied             it ended (out of memory is the usual cause)
@@ -125,6 +126,10 @@ class ModelNotSupported(ModelError):
 
 class ModelTooBig(ModelError):
     """The memory lent does not hold the model."""
+
+
+class OutOfMemory(ModelTooBig):
+    """Memory ran out while a device loaded or computed; its process lives, and less of the model may work."""
 
 
 class WrongNumbers(ModelError):

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from pooled_nb._notebook import in_notebook as in_notebook
+from pooled_nb.counted import still
 from pooled_nb.output import NOTHING, Output
 from pooled_nb.plain import visible
 from pooled_nb.show import line_bundle
@@ -53,8 +54,11 @@ class Waiting:
         """Show percent (None: not known) and words; the bytes that were sent somewhere for it."""
 
     def note(self, words: str) -> None:
-        """Say something amid text that is printed meanwhile; the same words in a row are said once."""
-        if words and words != self._noted:
+        """Say something amid text that is printed meanwhile; the same words in a row are said once.
+
+        So are words in which only the seconds go on.
+        """
+        if words and still(words) != still(self._noted):
             self.remark(words)
         self._noted = words
 
@@ -144,16 +148,16 @@ class TerminalWaiting(Waiting):
 
 
 class PlainWaiting(Waiting):
-    """A line on stderr whenever the words change: for a log, or a pipe."""
+    """A line on stderr whenever the words change, their seconds aside: for a log, or a pipe."""
 
     _said = ""
 
     def draw(self, percent: int | None, words: str) -> None:
         """See `Waiting.draw`."""
         words = visible(words)
-        if words != self._said:
-            self._said = words
+        if still(words) != still(self._said):
             print(words, file=sys.stderr, flush=True)
+        self._said = words
 
     def remark(self, words: str) -> None:
         """See `Waiting.remark`."""

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 import msgspec
 
 from pooled_nb.answer import Answer
 from pooled_nb.answer_output import answering, leave
+from pooled_nb.counted import still
 from pooled_nb.errors import NotReady, RoomClosed
 from pooled_nb.job import Job
+from pooled_nb.left import its_turn
+from pooled_nb.plain import isolated, visible
 from pooled_nb.progress import Waiting
 from pooled_nb.room import core as seam
+from pooled_nb.room.memory import Resumable
 from pooled_nb.room.questions import check_again, check_question
+from pooled_nb.room.sentences import listed
 from pooled_nb.room_life import Opening, RoomLife
 from pooled_nb.threads import mesh
 
 SETTINGS = seam.ChatSettings.__struct_fields__
+GOES_ON = "Going on: "
+"""How a room begins to say that it was taken back, and waits for its devices."""
 
 
 class Changes(TypedDict, total=False):
@@ -29,6 +37,7 @@ class Changes(TypedDict, total=False):
     persona: seam.Persona
     thinking: bool | None
     system: str
+    redeal: bool
 
 
 class RoomChat(RoomLife):
@@ -36,14 +45,29 @@ class RoomChat(RoomLife):
 
     def __init__(self, opening: Opening, *, quiet: bool = False) -> None:
         self.last: Answer | None = None
+        self.asked_again: list[Answer] = []
         self._begun: Answer | None = None
+        self._held_before = ""
         self._quiet = quiet
         super().__init__(opening)
+
+    def _begin(self, core: seam.RoomCore) -> None:
+        if isinstance(core, Resumable):
+            for question in core.asked:
+                turn = partial(its_turn, core, question)
+                self.last = Answer(core, question.text, question.options, room=self, first=turn)
+                self.asked_again.append(self.last)
 
     def _wake(self) -> None:
         super()._wake()
         if (begun := self._begun) is not None and begun.done():
             begun.touched()  # what may follow it may have changed
+        held, before = self._held_now(), self._held_before
+        if held != before:
+            self._held_before = held
+            for answer in dict.fromkeys((begun, self.last)):
+                if answer is not None and not answer.done():
+                    answer.touched()
 
     def ask(
         self,
@@ -231,6 +255,36 @@ class RoomChat(RoomLife):
         """A question has begun to load the room."""
         self._report(percent, words)
 
+    def held(self, told: str = "") -> str:
+        """Why nothing is answered now, in a sentence; empty where something is, or may be.
+
+        ``told``: what the answer was told; where that counts seconds, the room knows how many there are now.
+        """
+        now = self._held_now()
+        return now if not told or still(now) == still(told) else told
+
+    def _held_now(self) -> str:
+        status = self._status
+        if self._left or status is None:
+            return ""
+        match status.state:
+            case "open" if status.sentence.startswith(GOES_ON):
+                return status.sentence
+            case "waiting":
+                names = listed([isolated(visible(name)) for name in status.waits_for])
+                return (
+                    status.sentence or f"Waiting for {names or 'a device'}. The answer goes on where it is."
+                )
+            case "loading":
+                return "The layers are loading. Answers go on after that."
+            case "degraded" if status.redeal_in is not None:
+                return f"A device is gone. The room deals again by itself in {status.redeal_in} s."
+            case "degraded":
+                return "A device is gone. Answers go on once its layers are dealt again."
+            case "away":
+                return "The host does not answer. Answers go on when it is back."
+        return ""
+
     def began(self, answer: Answer) -> None:
         """The room has begun it: nothing may follow the one before any more."""
         before, self._begun = self._begun, answer
@@ -294,6 +348,8 @@ class RoomChat(RoomLife):
             True, False, or None: the model's own way.
         system
             A text that stands before the chat.
+        redeal
+            Whether the room deals again by itself, 60 s after a device dropped.
         wait
             False: return at once; await what comes back, or call its ``result``.
 

@@ -14,6 +14,7 @@ from pooled_nb.room.questions import LENGTHS
 from pooled_nb.typed import Unseen
 
 THINKING: dict[str, bool | None] = {"on": True, "off": False, "auto": None}
+ON_OFF: dict[str, bool] = {"on": True, "off": False}
 _FIELDS = ChatSettings.__struct_fields__
 
 
@@ -37,6 +38,8 @@ def _value(name: str, value: object) -> Any:
         return THINKING.get(value, value)
     if name == "max_tokens" and isinstance(value, str):
         return length(value)
+    if name == "redeal" and isinstance(value, str):
+        return ON_OFF.get(value, value)
     return value
 
 

@@ -16,9 +16,11 @@ import msgspec
 
 from pooled_nb import forks
 from pooled_nb._notebook import cell
+from pooled_nb.counted import still
 from pooled_nb.errors import RoomClosed
 from pooled_nb.job import Budget, Ended, Job
 from pooled_nb.room import core as seam
+from pooled_nb.room.memory import Resumable
 from pooled_nb.threads import mesh
 
 Opening = Callable[[Callable[[int, str], None]], Coroutine[Any, Any, seam.RoomCore]]
@@ -43,6 +45,7 @@ class RoomLife:
         self._status: seam.Status | None = None
         self._left = False
         self._forked = False
+        self._restarts = False
         self._acted_in: int | None = None
         self._said_in: int | None = None
         self._opens: asyncio.Task[None] | None = None
@@ -66,10 +69,14 @@ class RoomLife:
             core = await opening(self._report)
             core.on_change, core.on_notice = self._changed, self._noticed
             self._core = core
+            self._begin(core)
         except BaseException:
             self._let_go()
             raise
         self._changed()
+
+    def _begin(self, core: seam.RoomCore) -> None:
+        """It is open, and nobody has used it yet."""
 
     def _never_opened(self) -> NoReturn:
         self._let_go()
@@ -95,7 +102,10 @@ class RoomLife:
 
     def _noticed(self, sentence: str) -> None:
         with self._lock:
-            self.notices = [*self.notices, sentence][-KEPT_NOTICES:]
+            before = self.notices
+            # One that only counts on takes the place of what it said a second ago.
+            counts = bool(before) and before[-1] != sentence and still(before[-1]) == still(sentence)
+            self.notices = [*(before[:-1] if counts else before), sentence][-KEPT_NOTICES:]
         self._wake()
 
     async def _leave(self, budget: Budget) -> None:
@@ -108,12 +118,24 @@ class RoomLife:
             self._leaving.cancel()
             self._let_go()
 
+    async def _part(self, seconds: float) -> None:
+        """Leave once that is polite; whoever leaves at once meanwhile ends this, too."""
+        assert self._core is not None
+        try:
+            await self._core.leave(after_answer=True)
+        except Exception:
+            log.exception("leaving the room politely failed")
+        await self._leave(Budget(seconds))
+
     async def _end(self) -> None:
         try:
             if self._opens is not None:
                 await asyncio.wait({self._opens})  # it was cancelled, and may be putting things away
             if self._core is not None:
-                await self._core.leave()
+                if self._restarts and isinstance(self._core, Resumable):
+                    await self._core.abandon()
+                else:
+                    await self._core.leave()
                 self._look()
         except Exception:
             log.exception("leaving the room failed")
@@ -162,24 +184,41 @@ class RoomLife:
         return self._left
 
     @overload
-    def leave(self, *, wait: Literal[True] = True, timeout: float = LEAVE_S) -> Self: ...
+    def leave(
+        self, *, after_answer: bool = False, wait: Literal[True] = True, timeout: float = LEAVE_S
+    ) -> Self: ...
     @overload
-    def leave(self, *, wait: Literal[False], timeout: float = LEAVE_S) -> Job[Self]: ...
-    def leave(self, *, wait: bool = True, timeout: float = LEAVE_S) -> Self | Job[Self]:
+    def leave(
+        self, *, after_answer: bool = False, wait: Literal[False], timeout: float = LEAVE_S
+    ) -> Job[Self]: ...
+    def leave(
+        self, *, after_answer: bool = False, wait: bool = True, timeout: float = LEAVE_S
+    ) -> Self | Job[Self]:
         """Leave the room; when the host leaves, the room is over. Never fails, and may be called again.
 
         An interrupt is raised once the goodbye is said or the time is up; a second one cuts it off.
 
         Parameters
         ----------
+        after_answer
+            Politely: the running answer ends first, and a device that holds layers hands them over before it
+            goes. An interrupt meanwhile leaves at once.
         wait
             False: return at once; await what comes back, or call its ``result``.
         timeout
-            Seconds; what has not ended by then is cut off.
+            Seconds for the goodbye; what has not ended by then is cut off.
         """
-        budget = Budget(timeout)
+        politely = after_answer and self._core is not None and not self._left
         if not wait:
-            return self._goodbye(budget)
+            return self._parting(timeout) if politely else self._goodbye(Budget(timeout))
+        said = False
+        if politely:
+            try:
+                said = self._wait_politely(self._parting(timeout))
+            except BaseException:
+                self.leave(timeout=timeout)
+                raise
+        budget = Budget(timeout)
         if not self._left:
             mesh.refuse()
         try:
@@ -192,7 +231,32 @@ class RoomLife:
             self._budget = budget
             self._let_go()
             mesh.join(budget)
-        return self._acted()
+        return self._acted(said=said)
+
+    def abandon(self, *, timeout: float = LEAVE_S) -> Self:
+        """Leave because this kernel starts again: a room that it hosts is not closed, and can be resumed.
+
+        The others are told nothing, and wait for it. From a room that is hosted elsewhere this is `leave`.
+        Never fails.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; what has not ended by then is cut off.
+        """
+        self._restarts = True
+        return self.leave(timeout=timeout)
+
+    def _parting(self, timeout: float) -> Job[Self]:
+        try:
+            return mesh.submit(self._then(lambda: self._part(timeout)), lambda: self)
+        except RoomClosed:
+            return Ended(self)
+
+    def _wait_politely(self, parting: Job[Self]) -> bool:
+        """Wait until it has left; whether what is shown of the wait says so."""
+        parting.result()
+        return False
 
     def _acted(self, *, said: bool = False) -> Self:
         """Return it from a call of the cell that runs, which may have ``said`` already how the room is."""

@@ -49,7 +49,7 @@ class Shown(Protocol):
 def _dealt(room: Shown) -> object:
     """What of a room is worth keeping anew: who is there, and which layers each holds."""
     status = room.seen()
-    return [(d.id, d.layers) for d in status.devices] if status is not None else None
+    return [(d.id, d.layers, d.gone) for d in status.devices] if status is not None else None
 
 
 class _Outputs:

@@ -21,6 +21,7 @@ from pooled_nb.mesh.codes import shown
 from pooled_nb.output import Output
 from pooled_nb.progress import Waiting, waiting
 from pooled_nb.room import core as seam
+from pooled_nb.room.sentences import CLOSING
 from pooled_nb.room_commands import chosen
 from pooled_nb.room_door import RoomDoor
 from pooled_nb.room_output import is_shown, show_panel
@@ -30,10 +31,21 @@ from pooled_nb.threads import mesh
 if TYPE_CHECKING:
     from pooled_nb.widgets.room_panel import RoomPanel
 
+PARTING: dict[seam.Role, str] = {
+    "host": "The room closes after this answer; an interrupt closes it at once.",
+    "worker": "This device hands its layers over, then leaves; an interrupt leaves at once.",
+    "guest": "This device leaves after its answer; an interrupt leaves at once.",
+}
+"""What a polite leaving waits for."""
 LOOK_S = 0.1
 """How often a wait for devices, or for the end, looks up."""
 
 log = logging.getLogger("pooled_nb")
+
+
+def _here(status: seam.Status) -> int:
+    """How many devices are in the room; the deal may know more."""
+    return sum(not device.gone for device in status.devices)
 
 
 class Room(RoomDoor):
@@ -45,6 +57,9 @@ class Room(RoomDoor):
     ----------
     last
         The newest answer asked here, whole or not.
+    asked_again
+        Answers to questions of yours that were left when a room's process died, and which it asked again when
+        it was resumed: live.
     notices
         The newest sentences for the person: a device left, signaling is down, …
     progress
@@ -57,7 +72,7 @@ class Room(RoomDoor):
 
     async def _start(self, core: seam.RoomCore, devices: int, *, fast: bool = False) -> None:
         # Who may not start it is told so, and waits for nobody.
-        while core.role == "host" and (here := len((now := core.status()).devices)) < devices:
+        while core.role == "host" and (here := _here(now := core.status())) < devices:
             if now.state == "closed":
                 break
             # Else who waits for devices waits for the one that waits for them.
@@ -155,6 +170,7 @@ class Room(RoomDoor):
     def redeal(self, *, devices: int | None = None, wait: bool = True) -> Self | Job[Self]:
         """Deal the layers anew over the devices now here: some have come, or one is gone (host only).
 
+        An answer that waits for a device goes on over the new deal; nothing that is shown changes.
         Parameters and errors are those of `start`.
 
         Raises
@@ -181,6 +197,20 @@ class Room(RoomDoor):
     def reset(self, *, wait: bool = True) -> Self | Job[Self]:
         """Begin a new chat (host only)."""
         return self._do(self._open_core().reset, wait)
+
+    def _wait_politely(self, parting: Job[Self]) -> bool:
+        role = self.role or "guest"
+        words = PARTING[role]
+
+        def tick() -> None:
+            status = self.seen()
+            what = status.sentence.removeprefix(CLOSING) if status is not None and role == "host" else ""
+            view.report(None, f"{words} {what}".strip())
+            view.tick()
+
+        with waiting(words, quiet=self._quiet) as view:
+            parting.result(tick=tick)
+            return view.finish(show.line_bundle(self.status().sentence))
 
     def wait(self) -> Room:
         """Block until the room is over, or this device has left it: what a script that only lends does."""

@@ -11,13 +11,20 @@ from html import escape
 import msgspec
 
 from pooled_nb import plain, show
+from pooled_nb.counted import lasting
 from pooled_nb.room import doorwords
-from pooled_nb.room.core import DeviceLine, Status
+from pooled_nb.room.core import DeviceLine, State, Status
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 WIDTH = 48
 """Letters of a chain, about; each device has one at least."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WAITED: dict[State, str] = {
+    "waiting": "A device did not respond, and the answer waited for it.",
+    "degraded": "A device was gone, and its layers were missing.",
+    "away": "The host did not answer.",
+}
+"""How it was, where the room's own sentence only counts seconds."""
 
 
 def when(now: time.struct_time | None = None) -> str:
@@ -34,7 +41,7 @@ def letters(status: Status) -> str:
         return ""
     above, below = "embed ", "      "
     for n, device in enumerate(held):
-        part, numbers = _part(device, LETTERS[n % len(LETTERS)], status.layers)
+        part, numbers = _part(device, _letter(n, device), status.layers)
         gap = " · " if n else ""
         above += gap + part
         below += " " * len(gap) + numbers
@@ -44,8 +51,8 @@ def letters(status: Status) -> str:
 def legend(status: Status) -> str:
     """Whose letters they are: ``A studio (host) · B mira``."""
     parts = [
-        f"{LETTERS[n % len(LETTERS)]} {plain.isolated(plain.visible(d.name))}"
-        f"{' (host)' if d.role == 'host' else ''}"
+        f"{_letter(n, d)} {plain.isolated(plain.visible(d.name))}"
+        f"{' (gone)' if d.gone else ' (host)' if d.role == 'host' else ''}"
         for n, d in enumerate(_held(status))
     ]
     return " · ".join(parts)
@@ -54,6 +61,11 @@ def legend(status: Status) -> str:
 def _held(status: Status) -> list[DeviceLine]:
     held = [d for d in status.devices if d.layers is not None] if status.layers else []
     return sorted(held, key=lambda d: d.layers or (0, 0))
+
+
+def _letter(n: int, device: DeviceLine) -> str:
+    """Its letter; a line where its layers are missing."""
+    return "-" if device.gone else LETTERS[n % len(LETTERS)]
 
 
 def _part(device: DeviceLine, letter: str, layers: int) -> tuple[str, str]:
@@ -68,10 +80,20 @@ def bundle(status: Status, now: time.struct_time | None = None) -> dict[str, str
     """A room that is open, for a notebook: what is there now, and that it may not last."""
     if status.state == "closed":
         return show.status_bundle(status)
-    # Who waits at the door, and what to compare, is of that moment alone.
-    sentence = status.sentence.removesuffix(doorwords.waits(status.lobby)).strip() or "The room is open."
+    # Who waits at the door, what to compare, and what was waited for is of that moment alone.
+    sentence = lasting(status.sentence.removesuffix(doorwords.waits(status.lobby)).strip())
+    devices = [msgspec.structs.replace(d, silent_s=0, patience_s=0) for d in status.devices]
     made = show.status_bundle(
-        msgspec.structs.replace(status, sentence=sentence, lobby=[], trust="", digits="")
+        msgspec.structs.replace(
+            status,
+            sentence=sentence or _WAITED.get(status.state, "The room is open."),
+            devices=devices,
+            lobby=[],
+            trust="",
+            digits="",
+            waits_for=[],
+            redeal_in=None,
+        )
     )
     said = when(now)
     chain = "\n".join(part for part in (letters(status), legend(status)) if part)

@@ -19,6 +19,13 @@ WHO = {
 """What is common, and who sees it (PROTOCOL section 7, `ai-visibility`)."""
 
 
+REDEAL = {
+    True: "on (by itself, 60 s after a device dropped)",
+    False: "off (only when you say so)",
+}
+"""When layers are dealt again that lost their device (PROTOCOL section 8)."""
+
+
 def settings_text(now: ChatSettings, *, is_host: bool) -> str:
     """Every setting on a line of its own, and for whom they count."""
     named = {tokens: name for name, tokens in LENGTHS.items()}
@@ -33,6 +40,7 @@ def settings_text(now: ChatSettings, *, is_host: bool) -> str:
     ]
     if is_host:
         rows.append(("system", now.system or "–"))
+        rows.append(("redeal", REDEAL[now.redeal]))
     who = "Change them with %pooled set --help." if is_host else "The host sets them."
     lines = [f"{left:10}  {right}" for left, right in rows]
     return "\n".join([*lines, f"They count for everyone, from the next question on. {who}"])

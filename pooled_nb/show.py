@@ -15,7 +15,7 @@ from pooled_nb import door_text, plain
 from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
-from pooled_nb.room.sentences import DRAFTS, layer_range
+from pooled_nb.room.sentences import DRAFTS, layer_range, listed
 from pooled_nb.settings_text import WHO
 
 if TYPE_CHECKING:
@@ -84,17 +84,27 @@ def _name(device: DeviceLine) -> tuple[str, str]:
 def _cells(device: DeviceLine) -> list[str]:
     name, note = _name(device)
     if device.layers is not None:
-        what = f"layers {layer_range(*device.layers)}"
+        loads = device.progress is not None and device.progress < 100 and not device.gone
+        what = f"layers {layer_range(*device.layers)}{f', loading {device.progress} %' if loads else ''}"
     elif device.progress is not None:
         what = f"loading {device.progress} %"
     else:
         what = f"none: {_OUT[device.out]}" if device.out in _OUT else "none"
-    link = ""
-    if not device.me:
-        rtt = "" if device.rtt_ms is None else f"{device.rtt_ms:.0f} ms"
-        link = ", ".join(part for part in (rtt, "relayed" if device.path == "relayed" else "") if part)
-    lends = f"{device.lends_gb:.1f} GB" if device.lends_gb else "nothing"
-    return [plain.isolated(name) + note, device.role, what, lends, link]
+    lends = "" if device.gone else f"{device.lends_gb:.1f} GB" if device.lends_gb else "nothing"
+    return [plain.isolated(name) + note, device.role, what, lends, _link(device)]
+
+
+def _link(device: DeviceLine) -> str:
+    """How it is reached; of one that is waited for, since when it is silent (PROTOCOL section 8)."""
+    if device.me:
+        return ""
+    if device.gone:
+        return "gone, its layers are missing" if device.layers is not None else "gone"
+    if device.silent_s:
+        limit = f" of {device.patience_s}" if device.patience_s else ""
+        return f"stopped responding, {device.silent_s}{limit} s"
+    rtt = "" if device.rtt_ms is None else f"{device.rtt_ms:.0f} ms"
+    return ", ".join(part for part in (rtt, "relayed" if device.path == "relayed" else "") if part)
 
 
 _HEAD = ["device", "role", "holds", "lends", "link"]
@@ -156,13 +166,25 @@ def _invites(status: Status) -> str:
     return how_to_join(status) if hosts and status.state == "open" else ""
 
 
+def _recovers(status: Status) -> str:
+    """Whom it waits for, and when it deals again by itself, where the room's sentence does not say so."""
+    parts = []
+    names = [plain.isolated(plain.visible(name)) for name in status.waits_for]
+    if names and not all(name in status.sentence for name in status.waits_for):
+        parts.append(f"Waits for {listed(names)}.")
+    if status.redeal_in is not None and f"in {status.redeal_in} s" not in status.sentence:
+        parts.append(f"Deals again by itself in {status.redeal_in} s.")
+    return " ".join(parts)
+
+
 def _more(status: Status) -> list[str]:
     open_ = status.state != "closed"
     # Of one that waits the sentence says enough, mostly.
     told = [line for line in status.lobby if len(status.lobby) > 1 or line.note]
     asking = [door_text.asks(line) for line in told] if open_ else []
     known = door_text.trust(status.trust, status.digits) if open_ else ""
-    parts = (_invites(status), *asking, known, _facts(status), _chat(status))
+    waits = _recovers(status) if open_ else ""
+    parts = (waits, _invites(status), *asking, known, _facts(status), _chat(status))
     return [text for text in parts if text]
 
 

@@ -60,7 +60,7 @@ def here(devices: Sequence[DeviceLine], name: str) -> DeviceLine:
     BadOption
         It is this device itself, or could be several.
     """
-    others = [device for device in devices if not device.me]
+    others = [device for device in devices if not device.me and not device.gone]
     found = _named(others, name)
     if len(found) == 1:
         return found[0]

@@ -55,13 +55,13 @@ async def running(name: str, folder: Path, **env: str) -> AsyncIterator[tuple[As
         "POOLED_RUNTIME_DIR": str(folder / "rooms"),
         "PYTHONPATH": str(ROOT),
     }
-    with (folder / "kernel.log").open("wb") as log:
+    with (folder / "kernel.log").open("wb") as log:  # also for a kernel that is started again
         await manager.start_kernel(env={**os.environ, **own, **env}, stdout=log, stderr=log)
-    client: AsyncKernelClient = manager.client()
-    try:
-        client.start_channels()
-        await client.wait_for_ready(timeout=60)
-        yield manager, client
-    finally:
-        client.stop_channels()
-        await manager.shutdown_kernel(now=True)
+        client: AsyncKernelClient = manager.client()
+        try:
+            client.start_channels()
+            await client.wait_for_ready(timeout=60)
+            yield manager, client
+        finally:
+            client.stop_channels()
+            await manager.shutdown_kernel(now=True)

@@ -50,6 +50,7 @@ def test_a_room_counts_while_its_process_lives(
 ) -> None:
     """PROTOCOL section 2: the runtime file; who asks whether a process lives must not end it."""
     monkeypatch.setenv("POOLED_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(runtime, "_born", lambda pid: "")  # its processes are none of this machine's
     codes = {7: "AAAAAA", 8: "BBBBBB", 9: "CCCCCC"}
     for pid, code in codes.items():
         runtime.write(RoomFile(code=code, server="ws://127.0.0.1:9/", pid=pid))

@@ -9,6 +9,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from pooled_nb.answer_output import answering, follow, leave
+from pooled_nb.counted import still
 from pooled_nb.errors import AnswerFailed, BadOption, PooledError
 from pooled_nb.magics.door import DoorVerbs
 from pooled_nb.magics.help import ask_help, overview, pooled_doc, verb_help
@@ -17,7 +18,7 @@ from pooled_nb.magics.lines import HELP, read_ask, read_pooled
 from pooled_nb.plain import visible
 from pooled_nb.printed import print_answer
 from pooled_nb.progress import NotebookWaiting, in_notebook, waiting
-from pooled_nb.room_commands import THINKING, length
+from pooled_nb.room_commands import ON_OFF, THINKING, length
 from pooled_nb.room_output import show_panel
 from pooled_nb.settings_text import settings_text
 from pooled_nb.typed import refuse_secret
@@ -71,6 +72,22 @@ class PooledMagics(DoorVerbs, Magics):
         output, here = options.pop("output", None), options.pop("in_process", False)
         self._entered(join(code, **options, process=not here, wait=False), output)
 
+    def _resume(self, code: str | None, **options: Any) -> None:
+        from pooled_nb.api import resume
+
+        refuse_secret(code, "%pooled resume")
+        output, here = options.pop("output", None), options.pop("in_process", False)
+        room = resume(code, **options, process=not here, wait=False)
+        self._entered(room, output)
+        failed: PooledError | None = None
+        for answer in room.asked_again:  # each is shown, also after one that failed
+            try:
+                self._show(answer, None)
+            except PooledError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
     def _entered(self, room: Room, output: str | None) -> None:
         with waiting("entering the room") as view:
             try:
@@ -101,13 +118,13 @@ class PooledMagics(DoorVerbs, Magics):
         display(status)
         said = str(status)
         for notice in room.notices[-3:]:
-            if (text := visible(notice)) not in said:
+            if still(text := visible(notice)) not in still(said):
                 print(text)
 
     def _stop(self, _: None) -> None:
         room = the_room()
         status = room.status()
-        if status.state != "answering" and not status.waiting:
+        if not (status.mine or "stop" in status.can or status.state == "answering" or status.waiting):
             print("Nothing is answered now, and no question waits.")
         room.stop()
 
@@ -121,6 +138,8 @@ class PooledMagics(DoorVerbs, Magics):
         room = the_room()
         if "length" in options:
             options["max_tokens"] = length(options.pop("length"))
+        if "redeal" in options:
+            options["redeal"] = ON_OFF[options["redeal"]]
         options = _wished(options)
         if options:
             room.set(**options)
@@ -130,10 +149,15 @@ class PooledMagics(DoorVerbs, Magics):
         the_room().reset()
         print("A new chat begins, for everyone in the room.")
 
-    def _leave(self, _: None) -> None:
+    def _leave(self, _: None, after_answer: bool = False) -> None:
         room = the_room()
-        room.leave()
-        print(f"Left room {room.code}." if room.role != "host" else f"Closed room {room.code}.")
+        done = f"Left room {room.code}." if room.role != "host" else f"Closed room {room.code}."
+        try:
+            room.leave(after_answer=after_answer)
+        except KeyboardInterrupt as error:
+            _shown_as(error, done)  # who gives up waiting has left, too
+            raise
+        print(done)
 
     def _close(self, _: None) -> None:
         room = the_room()

@@ -79,7 +79,11 @@ def _meant(verb: str, word: str) -> list[str]:
             return [_typed(line.name) for line in status.lobby] if status is not None else []
         case "kick":
             status = _status()
-            return [_typed(d.name) for d in status.devices if not d.me] if status is not None else []
+            return (
+                [_typed(d.name) for d in status.devices if not (d.me or d.gone)] if status is not None else []
+            )
+        case "resume":
+            return _left()
         case _:
             return _codes()
 
@@ -134,6 +138,14 @@ def _codes() -> list[str]:
     from pooled_nb.mesh import codes, runtime
 
     return [codes.shown(room.code) for room in runtime.all_rooms()[:MOST]]
+
+
+def _left() -> list[str]:
+    """Rooms of this machine that can go on."""
+    from pooled_nb.mesh import codes
+    from pooled_nb.room import roomfile
+
+    return [codes.shown(found.room.code) for found in roomfile.resumable()]
 
 
 def _models(word: str) -> list[str]:

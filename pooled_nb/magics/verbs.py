@@ -75,6 +75,8 @@ _OPENS = (
     Option(names=("-o", "--output"), value="NAME", what="keep the room in this variable"),
     Option(names=("--in-process",), what="compute in this process, for debugging"),
 )
+RESUMED = ("name", "lend", "output", "in_process")
+"""What may be said anew of a room that goes on; the rest is as it was."""
 _DEVICES = Option(names=("--devices",), value="N", kind=int, what="wait until N devices are here")
 
 _OUTPUT = Option(names=("-o", "--output"), value="NAME", what="keep the answer in this variable")
@@ -162,6 +164,15 @@ VERBS: dict[str, Verb] = {
         "Without one this waits until the host has let this device in: compare the six digits.",
         example="%pooled join 4TK-G9P --role worker",
     ),
+    "resume": Verb(
+        what="take back a room of this machine whose kernel started again",
+        target="CODE",
+        optional=True,
+        options=(*(option for option in _OPENS if option.key in RESUMED),),
+        more="For 15 minutes after its kernel started again, or died, a room goes on with its devices, its "
+        "settings and its chat; one that was closed is over. Without a code it is the room that lived last.",
+        example="%pooled resume",
+    ),
     "start": Verb(
         what="deal the layers over the devices now here; the first question does it too",
         options=(
@@ -175,6 +186,7 @@ VERBS: dict[str, Verb] = {
     "redeal": Verb(
         what="deal anew: devices have come, or one is gone",
         options=(_DEVICES,),
+        more="An answer that waits for a device goes on over the new deal; nothing that is shown changes.",
         example="%pooled redeal",
     ),
     "continue": Verb(
@@ -210,6 +222,7 @@ VERBS: dict[str, Verb] = {
             _choice("--persona", ("plain", "kind", "expert"), "the wording"),
             _choice("--thinking", THINKING, "whether the model thinks first; auto is its own way"),
             Option(names=("--system",), value="TEXT", what="stands before the chat; '' takes it away"),
+            _choice("--redeal", ON_OFF, "deal again by itself, 60 s after a device dropped"),
         ),
         more="The host's person sets it, for everyone, from the next question on.",
         example="%pooled set --style focused --length short",
@@ -267,13 +280,22 @@ VERBS: dict[str, Verb] = {
         example="%pooled network --turn --remember",
     ),
     "reset": Verb(what="begin a new chat, for everyone (host)"),
-    "leave": Verb(what="leave the room; the host's leaving closes it"),
+    "leave": Verb(
+        what="leave the room; the host's leaving closes it",
+        options=(
+            Option(
+                names=("--after-answer",),
+                what="politely: the running answer ends first, and layers are handed over",
+            ),
+        ),
+        more="An interrupt amid a polite leaving leaves at once.",
+        example="%pooled leave --after-answer",
+    ),
     "close": Verb(what="close the room for everyone (host)"),
     "help": Verb(what="this text"),
 }
 
 LATER: dict[str, str] = {
-    "resume": "comes with saved rooms",
     "models": "comes with the list of models",
 }
 """Verbs whose job is not there yet."""

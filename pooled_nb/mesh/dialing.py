@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
-from pooled_nb.errors import LinkFailed, RoomClosed, RoomNotFound
+from pooled_nb.errors import LinkFailed, RoomClosed, RoomNotFound, SignalingDown
 from pooled_nb.mesh.ends import connect_error
 from pooled_nb.mesh.gate import Side
 from pooled_nb.mesh.jobs import Jobs
@@ -43,16 +43,27 @@ class Dialing:
     async def connect(self, to: str) -> None:
         """See `Mesh.connect`."""
         links = self._links()
-        name = links.name_of(to) if links else to
         if links is not None and links.book.used(to) is not None:
             return
+        await self._shared(to, self._connect)
+
+    async def relink(self, to: str) -> None:
+        """See `Mesh.relink`. A dial that is under way is the fresh link already."""
+        links = self._links()
+        linked = links is not None and links.book.used(to) is not None
+        await self._shared(to, self._fresh if linked else self._connect)
+
+    async def _shared(self, to: str, dial: Callable[[str, str], Coroutine[Any, Any, None]]) -> None:
+        """Wait for the one dial of a device, and begin it unless it runs."""
+        links = self._links()
+        name = links.name_of(to) if links else to
         # Devices dial the creator, never the reverse.
         if links is None or links.is_creator or to == links.creator:
             raise LinkFailed(f"There is no link to {name} now.", "Wait until it is back.")
         if to == links.id or all(member.id != to for member in links.roster):
             raise LinkFailed(f"{name} is not in the room.", "Wait until it has joined.")
         if to not in self._running:
-            task = self._running[to] = self._jobs.spawn(self._connect(to, name))
+            task = self._running[to] = self._jobs.spawn(dial(to, name))
             task.add_done_callback(lambda _task: self._running.pop(to, None))
         task = self._running[to]
         try:
@@ -101,6 +112,26 @@ class Dialing:
             if again or end.cause is not Cause.NO_HELLO:  # open, and no hello: dial once more (section 3)
                 raise connect_error(name, end)
 
+    async def _fresh(self, to: str, name: str) -> None:
+        """A link beside the one that is used: it takes over, so that the other end misses nobody. Where it
+        does not come to be, the old one goes all the same: nobody is to believe in it any more.
+        """
+        old = self._of(to)
+        try:
+            began = self._now()
+            links, connection = await self._reach(to, name)
+            link = links.add(connection, Side.PEER, since=began)
+            settled = asyncio.Event()
+            link.on_settled = settled.set
+            if not link.is_admitted and link.ended is None:
+                await settled.wait()
+            if link.ended is not None:
+                raise connect_error(name, link.ended)
+        except LinkFailed:
+            for link in old:
+                link.drop()
+            raise
+
     async def _settled(self, to: str) -> End | None:
         living = self._of(to)
         if any(link.is_admitted for link in living):
@@ -122,3 +153,5 @@ class Dialing:
             raise LinkFailed(f"{name} is not reachable.", "Wait until it is back.") from error
         except RoomClosed as error:
             raise LinkFailed(f"There is no link to {name}: this device left the room.") from error
+        except SignalingDown as error:
+            raise LinkFailed(f"{name} cannot be dialed. {error.what}", error.next_step) from error

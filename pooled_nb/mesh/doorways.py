@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pooled_nb.mesh.clock import Clock
+from collections.abc import Callable
+
+from pooled_nb.mesh import names
 from pooled_nb.mesh.gate import Doorway, Side
 from pooled_nb.mesh.link import Link
 from pooled_nb.mesh.linkbook import LinkBook
-from pooled_nb.mesh.liveness import Liveness
 from pooled_nb.mesh.membership import Membership, Present
+from pooled_nb.mesh.namesakes import Holder
 from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.pulse import Pulse
 
 
 class Doorways:
@@ -20,6 +23,8 @@ class Doorways:
         This device's PeerJS id.
     membership
         The creator's; None on any other device.
+    silence
+        Seconds since a device of the roster was heard.
     """
 
     def __init__(
@@ -29,11 +34,11 @@ class Doorways:
         membership: Membership | None,
         present: Present,
         book: LinkBook,
-        liveness: Liveness[int],
-        clock: Clock,
+        pulse: Pulse,
+        silence: Callable[[str], float | None],
     ) -> None:
         self._own, self._membership, self._present = own, membership, present
-        self._book, self._liveness, self._clock = book, liveness, clock
+        self._book, self._pulse, self._silence = book, pulse, silence
 
     def of(self, connection: Connection, side: Side) -> Doorway:
         """For a link of this side, or (``PEER``) for a stripe."""
@@ -43,13 +48,10 @@ class Doorways:
             link = self._of_seat(seat, remote)
             if link is None:
                 return None
-            return link.remote, self._liveness.quiet(link.key, self._clock.now())
+            return link.remote, self._pulse.quiet(link)
 
         def probe(seat: str) -> None:
-            link = self._of_seat(seat, remote)
-            ts = None if link is None else self._liveness.ping(link.key, self._clock.now())
-            if link is not None and ts is not None:
-                link.ping(ts)
+            self._pulse.ask(self._of_seat(seat, remote))
 
         return Doorway(
             side,
@@ -60,7 +62,19 @@ class Doorways:
             seat=lambda: self._membership.seat_of(remote) if self._membership else None,
             holder=holder,
             probe=probe,
+            namesake=lambda name, seat: self._namesake(name, seat, remote),
+            ask=lambda id: self._pulse.ask(self._book.used(id)),
         )
+
+    def _namesake(self, name: str, seat: str, remote: str) -> Holder | None:
+        membership = self._membership
+        if membership is None or (seat and membership.holder(seat) is not None):
+            return None
+        id = membership.called(names.clean(name))
+        if id is None or id in (remote, self._own) or id in self._pulse.spared:
+            return None
+        quiet = self._silence(id)
+        return None if quiet is None else Holder(id, quiet)
 
     def _of_seat(self, seat: str, but: str) -> Link | None:
         """The admitted link of the device that has this seat under another id."""

@@ -154,6 +154,10 @@ class RtcEndpoint:
             self._dials.pop(key, None)
         return connection
 
+    def hurry(self) -> None:
+        """See `network.Endpoint`."""
+        self._session.hurry()
+
     async def close(self) -> None:
         """See `network.Endpoint`. Connections that are still being made end."""
         self._closed = True

@@ -34,6 +34,13 @@ def connect_error(name: str, end: End) -> LinkFailed:
     return LinkFailed(f"There is no link to {name}: {end.why.rstrip('.')}.", end.next_step or "Try again.")
 
 
+def turned_away(end: End) -> str:
+    """Why this device does not come back into the room, which it was told as it knocked."""
+    if end.cause is Cause.BYE:
+        return f"The host did not take this device back. {end.why}"
+    return closed_sentence(end)
+
+
 def closed_sentence(end: End) -> str:
     """Why this device is no longer in the room, once it was."""
     match end.cause:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pooled_nb.errors import LinkFailed, PooledError, RoomClosed, RoomNotFound, SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.deadline import Deadline
 from pooled_nb.mesh.ends import entry_error
 from pooled_nb.mesh.linkactions import Cause, End
 from pooled_nb.mesh.linkstate import OPEN_S, LinkState, State
@@ -155,7 +156,7 @@ class Entering:
     async def _dialed(self, entry: asyncio.Future[None]) -> None:
         """Dial; give up when nobody answers, and when this device leaves meanwhile."""
         began = self._clock.now()
-        late = self._clock.call_later(OPEN_S, self._unanswered)
+        late = Deadline(self._clock, OPEN_S, self._unanswered)
         dial = asyncio.ensure_future(self._dial())
         try:
             await asyncio.wait({dial, entry}, return_when=asyncio.FIRST_COMPLETED)

@@ -15,6 +15,7 @@ from typing import Protocol
 from pooled_nb.mesh import fingerprints
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import Admit, Hello
+from pooled_nb.mesh.namesakes import Holder
 
 BINDING_S = 5.0
 """A data channel may open before both descriptions are set: so long they are waited for (section 4)."""
@@ -54,6 +55,11 @@ class Doorway:
         that one was heard; None: nobody has it so, or there is no admitted link to it.
     probe
         At the creator: ping the device that has this seat.
+    namesake
+        At the creator, of a name and of the seat that asks for it: the device that is called so, and may be
+        gone; None: nobody is, or it keeps its name whatever comes, or that seat has its name already.
+    ask
+        At the creator: ping the device of this id.
     """
 
     side: Side
@@ -64,6 +70,8 @@ class Doorway:
     seat: Callable[[], str | None] = _nobody
     holder: Callable[[str], tuple[str, float] | None] = _nobody
     probe: Callable[[str], None] = _nobody
+    namesake: Callable[[str, str], Holder | None] = _nobody
+    ask: Callable[[str], None] = _nobody
 
     def binding(self) -> str | None:
         """What proofs over this link are bound to; None while it is not known (section 4)."""
@@ -92,20 +100,28 @@ class Pass:
         The pass of that seat was proved: place and name are kept.
     name
         What that pass was given for: the device is called so again where its place is no longer kept.
+    drops
+        At the creator: the device that holds its name and did not answer, which goes (section 8).
     """
 
     admit: Admit | None = None
     seat: str = ""
     came_back: bool = False
     name: str = ""
+    drops: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Not let in. ``next_step`` is for this end's person."""
+    """Not let in. ``next_step`` is for this end's person.
+
+    ``again``: nothing was decided about the device, which was here before and may only be slow, or hard to
+    reach: its link closes without ``bye``, and it knocks anew (section 3).
+    """
 
     reason: str
     next_step: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

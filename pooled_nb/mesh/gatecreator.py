@@ -11,6 +11,7 @@ from pooled_nb.mesh import proofs
 from pooled_nb.mesh.gate import BINDING_S, Doorway, GateAction, Pass, Refuse, Say, Wait
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import Admit, Auth, AuthProof, Hello, Lobby
+from pooled_nb.mesh.namesakes import PROBE_S, Namesake, Verdict
 
 if TYPE_CHECKING:
     from pooled_nb.mesh.gatekeeper import Gatekeeper, Request
@@ -19,10 +20,6 @@ PROOF_S = 10.0
 """Seconds that a device has for its answer to the challenge: it may itself wait 5 s for its binding."""
 LOBBY_S = 600.0
 """Seconds after which nobody is expected to decide any more."""
-PROBE_S = 1.5
-"""Seconds that a device has to answer a ping before its seat goes to another that proved its pass (section 8:
-a name asked for while a quiet device holds it; by then it was quiet for more than the second that counts)."""
-
 DENIED = "The host did not let this device in."
 FULL = "Eight devices wait for the host already. Try again in a minute."
 SEARCHED = (
@@ -77,6 +74,7 @@ class CreatorGate:
         self._proof: AuthProof | None = None
         self._shown: _Shown | None = None
         self._probed: tuple[str, float] | None = None
+        self._namesake = Namesake()
         self._request: Request | None = None
         self._seat = self._bar = ""
         self._since = 0.0
@@ -119,7 +117,8 @@ class CreatorGate:
             return self._decide(self._shown, now)
         if self._proof is not None:
             return self._judge(self._proof, now)
-        return self._refuse(NO_PROOF) if self._hn and now - self._since >= PROOF_S else []
+        late = self._hn and now - self._since >= PROOF_S
+        return self._refuse(NO_PROOF, again=self._hello.back) if late else []
 
     def closed(self) -> None:
         """See `Gate.closed`."""
@@ -137,7 +136,8 @@ class CreatorGate:
     def _judge(self, proof: AuthProof, now: float) -> list[GateAction]:
         binding = self._doorway.binding()
         if binding is None:
-            return self._refuse(NO_BINDING) if now - self._since >= BINDING_S else []
+            late = now - self._since >= BINDING_S
+            return self._refuse(NO_BINDING, again=self._hello.back) if late else []
         shown = self._shown = _Shown(proofs.digits(binding, proof.jn, self._hn))
         pid, ps = self._hello.pid, self._keeper.pass_secret(self._hello.pid)
         if pid and ps and proofs.same(proof.pp, self._mac(ps, "join", "pass", binding, proof.jn)):
@@ -170,13 +170,16 @@ class CreatorGate:
             if taken is None:
                 return []
             if not taken:
+                drops = self._ghost(self._keeper.name_of(shown.seat) or "", shown.seat, now)
+                if drops is None:
+                    return []
                 via = "pass" if shown.hp_pass else None
                 admit = Admit(via=via, hp=shown.hp_pass, mk=self._keeper.mesh_key)
-                return self._pass(admit, shown.seat, came_back=True)
+                return self._pass(admit, shown.seat, came_back=True, drops=drops)
             copy = SAME_PASS.format(name=self._keeper.name_of(shown.seat))
         # A seat is its pass's alone (section 3): with the id of somebody who is here nothing else does.
         if proofs.same(shown.key, self._keeper.key) and holder is None:
-            return self._new(via="key" if shown.hp_key else None, hp=shown.hp_key)
+            return self._new(now, via="key" if shown.hp_key else None, hp=shown.hp_key)
         return self._ask(shown, copy, now)
 
     def _is_taken(self, seat: str, now: float) -> bool | None:
@@ -217,7 +220,7 @@ class CreatorGate:
         if not self._keeper.settings.ask:
             if self._beside or copy:
                 return self._refuse(TAKEN_ID if self._beside else IN_USE)
-            return self._new()
+            return self._new(now)
         if not self._hello.join:
             return self._refuse(CANNOT_WAIT)
         note = self._note(shown, copy)
@@ -249,7 +252,7 @@ class CreatorGate:
         if self._doorway.seat() is not None and not self._beside:
             return self._refuse(TAKEN_ID)  # since it asked: a yes to it was none to taking that one's place
         if request.allowed:
-            return self._new(name=request.name)
+            return self._new(now, name=request.name)
         if request.allowed is not None:
             self._unsettled = False
             self._keeper.deny(self._doorway.remote)
@@ -258,22 +261,42 @@ class CreatorGate:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _new(self, *, via: str | None = None, hp: str | None = None, name: str = "") -> list[GateAction]:
+    def _new(
+        self, now: float, *, via: str | None = None, hp: str | None = None, name: str = ""
+    ) -> list[GateAction]:
         """``name``: the one that the person said yes to."""
+        drops = self._ghost(name or self._hello.name, "", now)
+        if drops is None:
+            return []
         pass_, seat = self._keeper.issue(self._hello.name)
-        return self._pass(Admit(pass_=pass_, via=via, hp=hp, mk=self._keeper.mesh_key), seat, name=name)
+        admit = Admit(pass_=pass_, via=via, hp=hp, mk=self._keeper.mesh_key)
+        return self._pass(admit, seat, name=name, drops=drops)
 
-    def _pass(self, admit: Admit, seat: str, *, came_back: bool = False, name: str = "") -> list[GateAction]:
+    def _ghost(self, name: str, seat: str, now: float) -> str | None:
+        """Who goes, since it holds the name and does not answer (section 8); empty: nobody; None: it is being
+        asked.
+        """
+        holder = self._doorway.namesake(name, seat)
+        verdict = self._namesake.decide(holder, now)
+        if holder is None or verdict is Verdict.GO:
+            return ""
+        if verdict is Verdict.PROBE:
+            self._doorway.ask(holder.id)
+        return holder.id if verdict is Verdict.DROP else None
+
+    def _pass(
+        self, admit: Admit, seat: str, *, came_back: bool = False, name: str = "", drops: str = ""
+    ) -> list[GateAction]:
         self._over, self._unsettled, self._seat = True, False, seat
         self._keeper.entered(seat)
         self._leave_lobby()
         name = (came_back and self._keeper.name_of(seat)) or name
-        return [Pass(admit, seat=seat, came_back=came_back, name=name)]
+        return [Pass(admit, seat=seat, came_back=came_back, name=name, drops=drops)]
 
-    def _refuse(self, reason: str) -> list[GateAction]:
+    def _refuse(self, reason: str, *, again: bool = False) -> list[GateAction]:
         self._over = True
         self._leave_lobby()
-        return [Refuse(reason)]
+        return [Refuse(reason, again=again)]
 
     def _leave_lobby(self) -> None:
         if self._request is not None:

@@ -148,9 +148,15 @@ async def find(code: str, wait_s: float = WAIT_S, *, interfaces: Sequence[str] |
     zeroconf = _open(interfaces)
     search = _Search(zeroconf, tag)
     try:
+        from zeroconf import DNSQuestionType
         from zeroconf.asyncio import AsyncServiceBrowser
 
-        browser = AsyncServiceBrowser(zeroconf.zeroconf, SERVICE, handlers=[search.changed])
+        # Answers to all (QM) are wanted from the first question on: where another program of this machine
+        # listens for mDNS, too, one to this address alone may be handed to that program, and only the next
+        # question, a second later, is answered to us.
+        browser = AsyncServiceBrowser(
+            zeroconf.zeroconf, SERVICE, handlers=[search.changed], question_type=DNSQuestionType.QM
+        )
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(search.first.wait(), wait_s)
@@ -207,8 +213,12 @@ class _Search:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, info: AsyncServiceInfo) -> None:
+        from zeroconf import DNSQuestionType
+
         try:
-            complete = await info.async_request(self._zeroconf.zeroconf, 1_000)
+            complete = await info.async_request(
+                self._zeroconf.zeroconf, 1_000, question_type=DNSQuestionType.QM
+            )
         except Exception as error:
             log.debug("an announcement cannot be read: %s", type(error).__name__)
             return

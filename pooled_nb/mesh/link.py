@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from pooled_nb.errors import LinkFailed
@@ -87,6 +87,12 @@ class Link:
         How it ended, once it has.
     is_over
         Whether the connection below is closed, too.
+    admitted_at
+        Clock seconds; 0 until it was.
+    hurries
+        It is given up after 15 s also where paths are still being tried: another one is dialed then.
+    on_settled
+        Called once it is admitted, or has ended.
     """
 
     def __init__(
@@ -104,6 +110,9 @@ class Link:
         self.state = state
         self.ended: End | None = None
         self.is_over = False
+        self.admitted_at = 0.0
+        self.hurries = False
+        self.on_settled: Callable[[], object] | None = None
         self._connection = connection
         self._clock = clock
         self._owner = owner
@@ -191,7 +200,8 @@ class Link:
 
     def tick(self, now: float) -> None:
         """Time passes."""
-        self._run(self.state.tick(now, trying=self._connection.state in ("new", "connecting")))
+        trying = self._connection.state in ("new", "connecting") and not self.hurries
+        self._run(self.state.tick(now, trying=trying))
         self.wire.tick(now)
 
     # -- what the connection says ------------------------------------------------------------------
@@ -291,11 +301,13 @@ class Link:
                 case Answered(ts):
                     self._owner.answered(self, ts)
                 case Admitted():
+                    self.admitted_at = self._clock.now()
                     self._owner.admitted(self)
                     if self.ended is None:
                         self.wire.release()
                     if self.ended is None:
                         self._owner.released(self)
+                        self._settled()
                 case Deliver(message):
                     self._owner.delivered(self, message)
                 case Notice(text):
@@ -340,6 +352,12 @@ class Link:
         else:
             self._shut()
         self._owner.ended(self, end)
+        self._settled()
+
+    def _settled(self) -> None:
+        call, self.on_settled = self.on_settled, None
+        if call is not None:
+            call()
 
     def _shut(self) -> None:
         if self._shutting:

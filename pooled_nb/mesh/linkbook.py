@@ -11,8 +11,8 @@ MAX_WAITING = 64
 """Links that are not admitted, of all devices together."""
 MAX_WAITING_EACH = 4
 """And of one id, so that one device cannot take every place."""
-
-
+CROSSING_S = 5.0
+"""Of two links younger than so, one dialed by each end, neither is the one that the other end had lost."""
 GIVES_WAY_S = 8.0
 """Seconds after which a link without a ``hello`` gives its place to who waits."""
 
@@ -21,10 +21,13 @@ def takes_over(new: Link, old: Link, own: str) -> bool:
     """Whether ``new`` is to be used instead of ``old``, both admitted.
 
     A newer link of the same dialer replaces the older, and so does one that says ``back``. When both ends
-    dialed each other, both keep the connection whose dialer has the lower id.
+    dialed each other, both keep the connection whose dialer has the lower id; also where both had lost a link
+    before, and so say ``back``: each would keep another one, and close the other's.
     """
     dialer_hello = new.state.own if new.state.dialed else new.state.hello
-    if new.state.dialed == old.state.dialed or (dialer_hello is not None and dialer_hello.back):
+    crossing = new.admitted_at - old.admitted_at < CROSSING_S
+    back = dialer_hello is not None and dialer_hello.back and not crossing
+    if new.state.dialed == old.state.dialed or back:
         return True
     # One is dialed by each end: ``new`` wins if its dialer is the lower one.
     return (own < new.remote) == new.state.dialed

@@ -214,9 +214,9 @@ class LinkState:
             case State.GATE:
                 return self._gate(self.gate.tick(now), now)
             case State.ADMITTED if self.side is Side.JOINER and not self.entered and waited >= ADMIT_S:
-                return self._end(
-                    Cause.LATE, "the room sent no list of its devices", "Try again.", say=Leaving()
-                )
+                # Who was here before knocks again: it does not leave, and its seat is not given up for that.
+                say = None if self.own.back else Leaving()
+                return self._end(Cause.LATE, "the room sent no list of its devices", "Try again.", say=say)
             case State.PROVING:
                 if waited >= PROVING_S:
                     why = "it did not prove itself" if self.member else "it is not in the room"
@@ -254,6 +254,8 @@ class LinkState:
                 case Wait(text):
                     self._waiting = True
                     actions += [Notice(text)] if text else []
+                case Refuse(reason, next_step, again=True):
+                    actions += self._end(Cause.LATE, reason, next_step)
                 case Refuse(reason, next_step):
                     say = Bye(reason=reason) if self.side is Side.CREATOR else Leaving()
                     actions += self._end(Cause.REFUSED, reason, next_step, say=say)

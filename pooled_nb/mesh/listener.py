@@ -62,20 +62,30 @@ class MeshListener(Protocol):
     def on_roster(self, members: tuple[Member, ...]) -> None:
         """Who is here changed: creator first, then in order of joining, this device included."""
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, was: str) -> None:
         """Creator only: a device is in; ``admit`` and the roster went out (PROTOCOL section 3).
 
-        Called again for a device of the roster that came back over a new link. Frames and messages that
-        were in flight on the old one are lost, both ways, without `on_gone`: who waits for a return must
-        take this call for the loss.
+        ``was``: the id under which its seat stood in the roster until now, its own where that is the same;
+        empty: it was not in the roster (`Mesh.seat` still knows a seat that was left longer ago). Frames and
+        messages in flight on the link before are lost, both ways, without `on_gone`: who waits for a return
+        must take this call for the loss.
         """
+
+    def on_away(self, id: str, name: str, why: str) -> None:
+        """The link to a device broke, and it may come back: nothing is lost yet (section 3, dead links).
+
+        At the creator: its seat is kept, its line stays in the roster, and `on_admitted` or `on_gone`
+        follows. At a device: of the creator alone; it knocks, and `on_back` or `on_closed` follows.
+        """
+
+    def on_back(self) -> None:
+        """Device only: it is in the room again, over a new link to the creator, with a new roster."""
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         """A device is gone: it left the roster (creator), or its link to this device ended (device).
 
-        ``why`` is words for people; ``left``: it said so itself. At the creator a device that comes back to
-        its seat under another id is told as gone under the old one, then as admitted under the new one;
-        `Mesh.seat` says that they are the same.
+        ``why`` is words for people; ``left``: it said so itself. At the creator not of a device that takes
+        its seat again, under whatever id: that is `on_admitted` alone.
         """
 
     def on_message(self, sender: str, message: Message) -> None:
@@ -118,9 +128,17 @@ class Guarded:
         """See `MeshListener`."""
         self._tell(lambda: self._listener.on_roster(members))
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, was: str) -> None:
         """See `MeshListener`."""
-        self._tell(lambda: self._listener.on_admitted(member))
+        self._tell(lambda: self._listener.on_admitted(member, was))
+
+    def on_away(self, id: str, name: str, why: str) -> None:
+        """See `MeshListener`."""
+        self._tell(lambda: self._listener.on_away(id, name, why))
+
+    def on_back(self) -> None:
+        """See `MeshListener`."""
+        self._tell(self._listener.on_back)
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         """See `MeshListener`."""

@@ -128,9 +128,13 @@ class Liveness(Generic[Key]):
         return statistics.median(peer.rtts) if peer and peer.rtts else None
 
     def quiet(self, key: Key, now: float) -> float:
-        """Seconds since anything was received; 0 for a link that is not known."""
-        peer = self._peers.get(key)
-        return max(0.0, now - peer.heard) if peer else 0.0
+        """Seconds since anything was received; 0 for a link that is not known.
+
+        Without a stall under way: a link that breaks as this device wakes is told before the late tick.
+        """
+        peer, gap = self._peers.get(key), now - self._ticked
+        stalled = gap - TICK_S if gap > LATE_S else 0.0
+        return max(0.0, now - peer.heard - stalled) if peer else 0.0
 
     def answered_ping_of(self, key: Key) -> float | None:
         """When the newest ping that was answered had been sent (section 8, "back")."""

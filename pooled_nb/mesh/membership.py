@@ -24,10 +24,13 @@ class Entry:
         Its line.
     gone
         Lines that ended for it: its own under the id that it had, and that of a device whose id it has now.
+    was
+        The id under which its seat stood here until now; empty: it did not.
     """
 
     member: Member
     gone: tuple[Member, ...] = ()
+    was: str = ""
 
 
 class Membership:
@@ -59,6 +62,10 @@ class Membership:
     def holder(self, seat: str) -> str | None:
         """The device that has this seat, if one is here."""
         return next((id for id, taken in self._seats.items() if taken == seat), None)
+
+    def called(self, name: str) -> str | None:
+        """The device of this name, if one is here."""
+        return next((id for id, member in self._members.items() if member.name == name), None)
 
     def admit(
         self, id: str, hello: Hello, *, seat: str = "", came_back: bool = False, name: str = ""
@@ -93,7 +100,7 @@ class Membership:
             del self._seats[was]
         self._members = {line.id: line for line in lines}
         self._seats[id] = seat
-        return Entry(member, tuple(gone))
+        return Entry(member, tuple(gone), was or "")
 
     def leave(self, id: str) -> Member | None:
         """Take a device out; None when it was not in. The creator never goes."""

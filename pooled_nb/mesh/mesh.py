@@ -8,21 +8,23 @@ from collections.abc import Sequence
 
 from pooled_nb.errors import AlreadyInRoom
 from pooled_nb.mesh import codes, names
-from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.awake import AwakeClock
+from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.dialing import Dialing
-from pooled_nb.mesh.ends import closed_sentence
+from pooled_nb.mesh.ends import closed_sentence, turned_away
 from pooled_nb.mesh.entering import Entering, left_early
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.gate import Gates, Side
 from pooled_nb.mesh.jobs import Jobs
+from pooled_nb.mesh.knocking import BREAKS, Knocking
+from pooled_nb.mesh.known import Known
 from pooled_nb.mesh.linkactions import End
 from pooled_nb.mesh.linkbook import LinkBook
 from pooled_nb.mesh.links import Links
 from pooled_nb.mesh.linkstate import LinkState
 from pooled_nb.mesh.listener import Guarded, LinkFacts, MeshListener
-from pooled_nb.mesh.liveness import TICK_S
 from pooled_nb.mesh.messages import Message
-from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.mesh.network import Connection, Endpoint, Network
 from pooled_nb.mesh.registration import Registration
 
@@ -36,7 +38,7 @@ KEEPALIVE_MS = 10.0
 """The public protocol's period (PROTOCOL section 5)."""
 
 
-class Mesh:
+class Mesh(Known):
     """One device's place in one room; it enters once, and leaves once.
 
     Parameters
@@ -67,15 +69,25 @@ class Mesh:
         self._network, self._clock = network, clock
         self._name, self._meta, self._gates = names.clean(name), meta, gates
         self._listener = Guarded(listener)
+        self._awake = AwakeClock(clock)
         self._keepalive_ms = keepalive_ms
         self._jobs = Jobs(clock)
         self._dialing = Dialing(
             links=lambda: None if self._closed else self._links,
             dial=self._dial,
             jobs=self._jobs,
-            now=clock.now,
+            now=self._awake.now,
         )
         self._registration = Registration(clock, self._listener)
+        self._knocking = Knocking(
+            clock=self._awake,
+            jobs=self._jobs,
+            dial=self._dial_creator,
+            hurry=self._registration.hurry,
+            linked=lambda: bool(self._book().of(self._room)),
+            give_up=lambda end: self._over(end, closed_sentence(end)),
+        )
+        self._registration.on_signaling = self._knocking.signaling
         self._entering = Entering(
             clock=clock,
             take=self._take,
@@ -88,52 +100,9 @@ class Mesh:
         self._chain: tuple[str, ...] = ()
         self._links: Links | None = None
         self._inside = self._busy = self._closed = False
-        self._ticker: Timer | None = None
         self._left: asyncio.Task[None] | None = None
         self.end: End | None = None
         """How this device's place in the room ended; None while it has one, and after `leave`."""
-
-    # -- who is here -------------------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        """This device's PeerJS id; empty until it entered a room."""
-        return self._links.id if self._links else ""
-
-    @property
-    def name(self) -> str:
-        """What this device is called in the room."""
-        return self._links.name if self._links else self._name
-
-    @property
-    def creator(self) -> str:
-        """The creator's PeerJS id; empty until this device entered a room."""
-        return self._links.creator if self._links else ""
-
-    @property
-    def is_creator(self) -> bool:
-        """Whether this device opened the room."""
-        return self._links is not None and self._links.is_creator
-
-    @property
-    def roster(self) -> tuple[Member, ...]:
-        """Who is here: creator first, then in order of joining, this device included."""
-        return self._links.roster if self._links else ()
-
-    @property
-    def server(self) -> str:
-        """The signaling server that answered, as people see it."""
-        return self._registration.server
-
-    @property
-    def signaling_up(self) -> bool:
-        """Whether the signaling server is reachable now: who wants to join finds the room."""
-        return self._registration.is_up
-
-    @property
-    def token(self) -> str:
-        """What lets this device take its id over there later: kept with the room, shown to nobody."""
-        return self._registration.token
 
     # -- entering and leaving ----------------------------------------------------------------------
 
@@ -188,6 +157,15 @@ class Mesh:
         self._listener.mute()
         await asyncio.shield(self._close())
 
+    async def abandon(self) -> None:
+        """Close everything without a word: this device, or the one that takes its place, comes back soon.
+
+        For a host whose kernel restarts: the others notice at once that their links broke, and knock. Nothing
+        is told to the listener. Never raises.
+        """
+        self._listener.mute()
+        await asyncio.shield(self._close(quietly=True))
+
     # -- sending -----------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message) -> bool:
@@ -233,11 +211,20 @@ class Mesh:
         """
         await self._dialing.stripe(to)
 
-    # -- what is known and set ---------------------------------------------------------------------
+    async def relink(self, to: str) -> None:
+        """Return once a fresh link to a device has taken over (section 6, ``ai-next {relink: 1}``).
 
-    def facts(self, to: str) -> LinkFacts | None:
-        """What is known of the link to a device; None: there is no admitted one."""
-        return self._links.facts(to) if self._links else None
+        The old one is closed with its stripes, also where no fresh one comes to be. The other end keeps the
+        one that is fresh; what was in flight over the old one is lost.
+
+        Raises
+        ------
+        LinkFailed
+            As `connect`.
+        """
+        await self._dialing.relink(to)
+
+    # -- what is set -------------------------------------------------------------------------------
 
     def watch(self, ids: Sequence[str]) -> None:
         """Ping these devices every 500 ms from now on (while an answer runs); an empty list stops."""
@@ -269,18 +256,13 @@ class Mesh:
 
         All its links end, those that wait at the gate too, and its place in the roster goes at once.
         """
-        if self.is_creator:
-            for link in self._book().of(id):
-                link.refuse(reason)
-
-    def seat(self, id: str) -> str:
-        """The creator's name for a device's seat: the id of its pass (section 3). Empty: it has none."""
-        return (self._links.seat_of(id) if self._links else None) or ""
+        if self._links is not None and self._links.is_creator:
+            self._links.kick(id, reason)
 
     def decided(self) -> None:
         """A person decided something at the gate: links that waited for it act now."""
         for link in self._book():
-            link.tick(self._clock.now())
+            link.tick(self._awake.now())
 
     # -- inside: entering --------------------------------------------------------------------------
 
@@ -300,7 +282,7 @@ class Mesh:
             creator=self._room,
             name=self._name,
             meta=self._meta,
-            clock=self._clock,
+            clock=self._awake,
             jobs=self._jobs,
             gates=self._gates,
             listener=self._listener,
@@ -311,26 +293,38 @@ class Mesh:
         )
         links.chain(self._chain)
         self._registration.take(endpoint, links.incoming, links.has_room)
-        if self._ticker is None:
-            self._ticker = self._clock.call_later(TICK_S, self._tick)
+        self._awake.begin(self._tick)
         return links
 
     def _entered(self) -> None:
         self._inside = True
         self._entering.entered()
+        if self._knocking.stop():
+            self._listener.on_back()
 
     def _lost(self, end: End) -> None:
         """The link to the creator ended."""
-        if not self._entering.ended(end) and self._inside and not self._closed:
-            self.end = end
-            self._close()
-            self._listener.on_closed(closed_sentence(end))
-            self._listener.mute()
+        if self._entering.ended(end) or not self._inside or self._closed:
+            return
+        knocks = self._knocking.is_on
+        if end.cause not in BREAKS:
+            self._over(end, turned_away(end) if knocks else closed_sentence(end))
+        elif not knocks:
+            self._knocking.begin(end)
+            self._listener.on_away(
+                self._room, self._links.name_of(self._room) if self._links else "", end.why
+            )
+
+    def _over(self, end: End, why: str) -> None:
+        self.end = end
+        self._close()
+        self._listener.on_closed(why)
+        self._listener.mute()
 
     async def _dial_creator(self) -> None:
-        began = self._clock.now()
+        began = self._awake.now()
         links, connection = await self._dial(self._room)
-        links.add(connection, Side.JOINER, since=began)
+        links.add(connection, Side.JOINER, since=began).hurries = self._knocking.is_on
 
     async def _dial(self, to: str, label: str = "") -> tuple[Links, Connection]:
         connection = await self._registration.dial(to, label=label)
@@ -352,23 +346,26 @@ class Mesh:
         if self._links is not None:
             self._links.close("")
         await self._registration.drop()
-        self._stop_ticking()
+        self._awake.stop()
         await self._settle()
         self._links, self._inside, self._busy = None, False, False
 
-    def _close(self) -> asyncio.Task[None]:
+    def _close(self, *, quietly: bool = False) -> asyncio.Task[None]:
         """Leave, once."""
         self._closed = True
+        self._knocking.stop()
         if self._left is None:
-            self._left = asyncio.get_running_loop().create_task(self._shut_down())
+            self._left = asyncio.get_running_loop().create_task(self._shut_down(quietly))
         return self._left
 
-    async def _shut_down(self) -> None:
+    async def _shut_down(self, quietly: bool) -> None:
         try:
-            self._stop_ticking()
+            self._awake.stop()
             self._dialing.cancel()
             self._entering.abort()
-            if self._links is not None:
+            if self._links is not None and quietly:
+                self._links.abandon()
+            elif self._links is not None:
                 self._links.close("The room is over.")
             # Signaling goes at once: who dials now is told that nobody is here.
             await self._registration.drop()
@@ -380,19 +377,17 @@ class Mesh:
         links = self._links
         await self._jobs.settle(LEAVE_S, also=lambda: links is None or links.all_over)
 
-    def _stop_ticking(self) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
-
     # -- inside: the rest --------------------------------------------------------------------------
 
     def _book(self) -> LinkBook:
         return self._links.book if self._links else LinkBook("")
 
-    def _tick(self) -> None:
-        now = self._clock.now()
-        self._ticker = self._clock.call_later(TICK_S, self._tick)
-        if self._links is not None:
-            self._links.tick(now)
+    def _tick(self, late: bool) -> None:
+        now, links = self._clock.now(), self._links
+        if links is not None:
+            links.tick(now, late=late)
         self._registration.tick(now)
+        self._knocking.tick()
+        if links is not None and not self._closed:
+            for id in links.redials():
+                self._jobs.spawn(self._dialing.connect(id))

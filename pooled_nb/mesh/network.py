@@ -124,6 +124,9 @@ class Endpoint(Protocol):
             The server is not reachable now.
         """
 
+    def hurry(self) -> None:
+        """Signaling that is down is tried again at once. Nothing happens while it is up, or being tried."""
+
     async def close(self) -> None:
         """Leave the signaling server; connections stay."""
 

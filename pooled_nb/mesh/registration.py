@@ -18,6 +18,8 @@ class Registration:
     ----------
     endpoint
         The one that this device has now.
+    on_signaling
+        Called with False when signaling is lost, with True when it is back.
     server, token
         Of the newest one; they outlive it. The token is a secret.
     """
@@ -25,6 +27,7 @@ class Registration:
     def __init__(self, clock: Clock, listener: Guarded) -> None:
         self.endpoint: Endpoint | None = None
         self.server = self.token = ""
+        self.on_signaling: Callable[[bool], None] = lambda up: None
         self._clock, self._listener = clock, listener
         self._outage = Outage()
 
@@ -60,12 +63,19 @@ class Registration:
             raise left_early()
         return await self.endpoint.dial(to, label=label)
 
+    def hurry(self) -> bool:
+        """Somebody is to be dialed: whether signaling is up; where it is not, it is tried again at once."""
+        if self.endpoint is not None and self._outage.down:
+            self.endpoint.hurry()
+        return self.is_up
+
     def tick(self, now: float) -> None:
         """Time passes."""
         self._tell(self._outage.tick(now))
 
     def _on_outage(self, down: bool) -> None:
         self._tell(self._outage.changed(down, self._clock.now()))
+        self.on_signaling(not down)
 
     def _tell(self, down: bool | None) -> None:
         if down is not None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct, field
+import psutil
+from msgspec import Meta, Struct, field, structs
 from platformdirs import user_runtime_path
 
 from pooled_nb.mesh import ownfiles
@@ -38,8 +39,9 @@ class RoomFile(Struct, frozen=True, kw_only=True):
         The room's code, six characters without the hyphen.
     server
         URL of the signaling server the room is registered at.
-    pid
-        The process that hosts it. A room of a dead process does not count.
+    pid, born
+        The process that hosts it, and when that began (`write` says it): numbers of processes are used again,
+        soon where a container starts anew. A room of a dead process does not count.
     model
         What it runs, for people.
     folder
@@ -52,6 +54,7 @@ class RoomFile(Struct, frozen=True, kw_only=True):
     code: Annotated[str, Meta(pattern=r"^[A-Z0-9]{4,6}$")]
     server: Annotated[str, Meta(min_length=1, max_length=500)]
     pid: Annotated[int, Meta(ge=1)] = field(default_factory=os.getpid)
+    born: Annotated[str, Meta(max_length=100)] = ""
     model: Annotated[str, Meta(max_length=500)] = ""
     folder: Annotated[str, Meta(max_length=4_000)] | None = None
     created: float = field(default_factory=time.time)
@@ -82,7 +85,7 @@ def write(room: RoomFile) -> Path:
     path = _path(where, room.code)
     if path is None:
         raise ValueError(f"{room.code!r} is not a room code")
-    ownfiles.write(path, msgspec.json.encode(room))
+    ownfiles.write(path, msgspec.json.encode(structs.replace(room, born=_born(room.pid))))
     return path
 
 
@@ -127,7 +130,7 @@ def _read(path: Path) -> RoomFile | None:
     room = _parse(path)
     if room is None or room.code != path.stem:
         return None
-    if not _is_alive(room.pid):
+    if not _is_alive(room.pid) or (room.born and _born(room.pid) not in ("", room.born)):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         return None
@@ -150,6 +153,23 @@ def _own_folder() -> Path | None:
         # platformdirs found a folder of somebody else at its place.
         return None
     return where if ownfiles.is_own(where) else None
+
+
+def _born(pid: int) -> str:
+    """What tells a process from a later one of the same number; empty where it cannot be known.
+
+    Of two numbers it may well be the same: a process and the first thing that it starts.
+    """
+    try:
+        if sys.platform == "linux":
+            # Not by a clock, which may be set while the room is open: by the machine's start, in ticks since.
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+            facts = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            return f"{boot} {facts.rpartition(')')[2].split()[19]}"
+        # Nor by `create_time`, which on macOS follows the clock: by what psutil itself tells processes apart.
+        return f"{psutil.Process(pid)._ident[1]:.2f}"
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, psutil.Error):
+        return ""
 
 
 def _is_alive(pid: int) -> bool:

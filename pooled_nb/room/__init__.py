@@ -1,6 +1,6 @@
 """What a room does: host, worker, guest, dealing, queue, generation.
 
-`host` and `join` are imported at first use: they bring WebRTC with them, and the types of
+`host`, `join` and `resume` are imported at first use: they bring WebRTC with them, and the types of
 `pooled_nb.room.core` must stay cheap to import.
 """
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pooled_nb.room.opening import host, join
+    from pooled_nb.room.resuming import resume
 
-__all__ = ["host", "join"]
+__all__ = ["host", "join", "resume"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from pooled_nb.room import opening
+        from pooled_nb.room import opening, resuming
 
-        return getattr(opening, name)
+        return resuming.resume if name == "resume" else getattr(opening, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,23 +10,21 @@ from typing import Protocol
 import msgspec
 
 from pooled_nb.errors import FrameRefused, PooledError
-from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
+from pooled_nb.room.awake import Awake, never
 from pooled_nb.room.checkpoints import RECENT, Checkpoints
 from pooled_nb.room.control import Riding
 from pooled_nb.room.drafting import Drafting
-from pooled_nb.room.laps import Lap, Laps, Verdict
+from pooled_nb.room.flights import Flights
+from pooled_nb.room.laps import Laps, Verdict
+from pooled_nb.room.losses import AGAIN as AGAIN
+from pooled_nb.room.losses import LapFailed, LapLost
 from pooled_nb.room.prefill import IN_FLIGHT, Cut, Fed, cut
 from pooled_nb.shard import Columns, Control, Prompt, Shard
 
 ENCODING = {"float16": Encoding.F16, "bfloat16": Encoding.BF16, "float32": Encoding.F32}
 """The wire carries the activations' own dtype, so a split computes bit for bit what one device does."""
-
-AGAIN = "Ask again."
-
-
-class LapFailed(PooledError):
-    """A lap did not come back. The caches of the chain no longer count; the next frame resets them."""
 
 
 class Sender(Protocol):
@@ -49,6 +47,10 @@ class Chain:
         Numbers of one hidden state.
     rtt
         Round trip of the worst link now, seconds.
+    slept
+        Seconds that this device has stalled or slept: no lap is late for them (PROTOCOL section 8).
+    epoch
+        Where the epochs of the chain before ended: these go on, so that its stale returns are told apart.
     keeps
         Every device of the chain applies checkpoint control (``ckpt`` of its ``ai-ready``).
     recent
@@ -70,12 +72,14 @@ class Chain:
         width: int,
         cols: int,
         rtt: Callable[[], float],
+        slept: Callable[[], float] = never,
+        epoch: int = 0,
         keeps: bool = False,
         recent: int = RECENT,
         drafting: Drafting | None = None,
     ) -> None:
         self.workers = tuple(workers)
-        self.laps = Laps()
+        self.laps = Laps(epoch)
         self.fed = Fed()
         self.drafting = drafting
         self._riding = Riding()
@@ -84,17 +88,18 @@ class Chain:
         self._loaded = self._refused = False
         self._verified = 0, 0
         self._names = tuple(names)
-        self._shard, self._sender, self._clock, self._rtt = shard, sender, clock, rtt
+        self._shard, self._sender = shard, sender
+        awake = Awake(clock, slept)
+        self._flights = Flights(self.laps, clock=clock, awake=awake, rtt=rtt, late=self._late)
         self._enc, self._dim, self._width, self._cols = ENCODING[dtype], dim, width, cols
-        self._waiting: deque[tuple[Lap, asyncio.Future[bytes], Timer]] = deque()
         self._failures = 0
-        self._why = ""
-        self._next = AGAIN
+        self._failure: LapFailed = LapLost("nothing ran yet")
+        self._suspended = ""
         self._closed = False
 
     @property
     def closed(self) -> bool:
-        """Whether nothing runs over it any more."""
+        """Whether nothing ever runs over it again."""
         return self._closed
 
     async def prefill(
@@ -159,7 +164,7 @@ class Chain:
                 data = await self._land(flying, prompt)
             self._check(failures)
         except BaseException:
-            self.fail("the prompt was not finished")
+            self._unfinished(failures, "the prompt was not finished")
             raise
         return (data, start) if len(self.fed) == len(prompt.ids) else None
 
@@ -221,7 +226,7 @@ class Chain:
             data = await (await self._send(c, kind, tokens, control, prefill=False))
             self._check(failures)
         except BaseException:
-            self.fail("a token was not finished")
+            self._unfinished(failures, "a token was not finished")
             raise
         self.fed.extend(tokens, [True] * len(tokens))
         return data
@@ -249,17 +254,12 @@ class Chain:
         """A frame came back; only the last worker's count."""
         if not self.workers or sender != self.workers[-1] or not frame.kind.is_return:
             return
-        verdict, _ = self.laps.returned(frame, self._clock.now())
-        if verdict is Verdict.STALE:
-            return
-        right = frame.enc is self._enc and len(frame.payload) == frame.n * self._dim * self._enc.width
-        if verdict is Verdict.WRONG or not right:
+        right = frame.enc is self._enc
+        verdict = self._flights.returned(frame, frame.n * self._dim * self._enc.width if right else -1)
+        if verdict is Verdict.WRONG:
             self.fail(f"{self._names[-1]} answered with a frame that was not asked for")
-            return
-        _, future, timer = self._waiting.popleft()
-        timer.cancel()
-        if not future.done():
-            future.set_result(frame.payload)
+        elif verdict is Verdict.MISSED:
+            self.lose(f"a frame to {self._names[-1]}, or its answer, was lost on the way")
 
     def refuse(self, why: str, then: str = AGAIN) -> None:
         """Fail, since a device did not take a frame; see `fail`."""
@@ -267,36 +267,54 @@ class Chain:
         self.fail(why, then)
 
     def fail(self, why: str, then: str = AGAIN) -> None:
-        """Fail every lap in flight; the next frame resets the caches, and drops all checkpoints.
+        """Fail every lap in flight, since something is wrong: it costs the answer.
 
-        PROTOCOL sections 5 and 7. ``why`` says what happened, ``then`` what is next.
+        The next frame resets the caches, and drops all checkpoints (PROTOCOL sections 5 and 7). ``why`` says
+        what happened, ``then`` what is next.
         """
-        self._failures += 1
-        if not self._closed:
-            self._why, self._next = why, then
-        self._restart()
-        self.kept.lost()
-        waiting, self._waiting = self._waiting, deque()
-        for _, future, timer in waiting:
-            timer.cancel()
-            if not future.done():
-                future.set_exception(self._failed())
-                future.exception()  # an answer that was given up asks nobody any more
+        self._break(LapFailed(why, then))
+
+    def lose(self, why: str) -> None:
+        """Fail every lap in flight as lost: its answer waits, and goes on over this chain or another."""
+        self._break(LapLost(why))
+
+    def suspend(self, why: str) -> None:
+        """Nothing runs for now: laps in flight are lost, and new ones are at once, until `resume`."""
+        self._suspended = why or "the room waits"
+        self.lose(self._suspended)
+
+    def resume(self) -> None:
+        """Laps run again, from nothing: the first frame resets."""
+        self._suspended = ""
 
     def close(self, why: str) -> None:
-        """Fail for good: the room deals anew, or is over. ``why`` says what happened, and what is next."""
-        self._closed = False
-        self.fail(why, "")
+        """Suspend for good: the room deals anew, or is over. ``why`` says what happened."""
+        self.suspend(why)
         self._closed = True
 
+    def _break(self, failure: LapFailed) -> None:
+        self._failures += 1
+        self._failure = failure
+        self._restart()
+        self.kept.lost()
+        self._flights.fail(self._failed)
+
+    def _unfinished(self, failures: int, what: str) -> None:
+        """What was under way ends here. Where laps failed meanwhile, their reason stays."""
+        if failures == self._failures:
+            self.lose(what)
+
     def _check(self, failures: int | None = None) -> int:
-        """Raise where the chain is closed, or has failed since ``failures`` were counted."""
-        if self._closed or failures not in (None, self._failures):
+        """Raise where nothing runs, or where laps have failed since ``failures`` were counted."""
+        if self._closed or self._suspended or failures not in (None, self._failures):
             raise self._failed()
         return self._failures
 
     def _failed(self) -> LapFailed:
-        return LapFailed(f"The answer stopped: {self._why.rstrip('.')}.", self._next)
+        """Made anew for each who hears it: an error that is raised twice shows two ways at once."""
+        if self._suspended:
+            return LapLost(self._suspended)
+        return type(self._failure)(self._failure.why, self._failure.next_step)
 
     def _next_control(self) -> Control:
         self.kept.going()
@@ -322,8 +340,8 @@ class Chain:
         alone = not self.workers
         ran = await self._shard.forward(columns, control, tokens=tokens, last=alone and prefill)
         self._check(failures)
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if alone:
+            future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
             future.set_result(ran.data)
             return future
         frame = Frame(
@@ -337,14 +355,11 @@ class Chain:
             **msgspec.structs.asdict(control),
         )
         if not self._sender.send_frame(self.workers[0], frame):
-            self.fail(f"there is no link to {self._names[0]}")
+            self.lose(f"there is no link to {self._names[0]}")
             raise self._failed()
-        lap = self.laps.sent(frame, prefill=prefill, now=self._clock.now())
-        limit = self.laps.limit(lap, self._rtt())
-        timer = self._clock.call_later(limit, lambda: self._late(limit))
-        self._waiting.append((lap, future, timer))
-        return future
+        self._check(failures)  # a link that breaks under it may have been told meanwhile
+        return self._flights.out(frame, prefill=prefill)
 
     def _late(self, limit: float) -> None:
         where = " → ".join(self._names)
-        self.fail(f"no answer from {where} within {limit:.0f} s")
+        self.lose(f"no answer from {where} within {limit:.0f} s")

@@ -10,8 +10,10 @@ from pooled_nb.room.dealing import Deal
 from pooled_nb.room.drafting import Drafting
 
 
-def chain_of(deal: Deal, *, dealer: Dealer, settings: Settings, mesh: Mesh, clock: Clock) -> Chain:
-    """A new chain over the devices that loaded this deal."""
+def chain_of(
+    deal: Deal, *, dealer: Dealer, settings: Settings, mesh: Mesh, clock: Clock, epoch: int = 0
+) -> Chain:
+    """A new chain over the devices that hold this deal. ``epoch``: where those of the one before ended."""
     workers = deal.seats[1:]
 
     def worst_rtt() -> float:
@@ -30,6 +32,8 @@ def chain_of(deal: Deal, *, dealer: Dealer, settings: Settings, mesh: Mesh, cloc
         width=deal.width,
         cols=deal.cols,
         rtt=worst_rtt,
+        slept=lambda: mesh.slept,
+        epoch=epoch,
         keeps=dealer.ckpt,
         recent=settings.checkpoints,
         drafting=Drafting(exact=dealer.exact, drafter=bool(dealer.drafts)) if settings.speculate else None,

@@ -11,7 +11,10 @@ from pooled_nb.room.doorfacts import GateChoices, Invite, LobbyLine, NetworkChoi
 from pooled_nb.shard import Source
 
 Role = Literal["host", "worker", "guest"]
-State = Literal["open", "loading", "online", "answering", "degraded", "closed"]
+State = Literal["open", "loading", "online", "answering", "waiting", "degraded", "away", "closed"]
+"""``waiting``: an answer is held, since a device of the chain does not respond, or comes back; nothing is
+dropped yet (host only). ``degraded``: a device of the chain is gone. ``away``: this device has lost its host,
+and knocks."""
 Reason = Literal["stop", "max", "ctx", "abort", "error"]
 Style = Literal["greedy", "focused", "creative"]
 """How tokens are drawn: on the wire ``exact``, ``focused``, ``creative`` (PROTOCOL section 7)."""
@@ -73,6 +76,8 @@ class ChatSettings(Struct, frozen=True, kw_only=True):
     persona: Persona = "plain"
     thinking: bool | None = None
     system: str = ""
+    redeal: bool = True
+    """Deal again by itself, 60 s after a device dropped (PROTOCOL section 8). Stays on the host."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -102,7 +107,7 @@ class Queued(Struct, frozen=True, tag="queued"):
 
 
 class Started(Struct, frozen=True, tag="started"):
-    """The answer begins."""
+    """The answer begins; again under another number, where a host that was started anew makes it again."""
 
     mid: int
 
@@ -150,6 +155,12 @@ class DeviceLine(Struct, frozen=True, kw_only=True):
     out: str = ""
     """Why it holds no layers, in a word."""
     me: bool = False
+    silent_s: int = 0
+    """Whole seconds for which it does not respond while it is waited for; 0: it responds, or nobody waits."""
+    patience_s: int = 0
+    """Seconds of silence after which it is dropped; 0 where ``silent_s`` is."""
+    gone: bool = False
+    """It holds these layers by the deal, and is not in the room any more."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -196,6 +207,10 @@ class Status(Struct, frozen=True, kw_only=True):
     digits: str = ""
     """The six digits of this device's own link to its host; empty where there are none."""
     network: NetworkFacts = field(default_factory=NetworkFacts)
+    waits_for: list[str] = field(default_factory=list)
+    """Names of the devices that the answer, or the room, waits for."""
+    redeal_in: int | None = None
+    """Whole seconds until the room deals again by itself; None: it does not (host only)."""
 
 
 def unheard(*_: object) -> None:
@@ -289,5 +304,10 @@ class RoomCore(Protocol):
     async def reset(self) -> None:
         """New chat (host only)."""
 
-    async def leave(self) -> None:
-        """Leave the room; the host's leaving closes it. Never raises."""
+    async def leave(self, *, after_answer: bool = False) -> None:
+        """Leave the room; the host's leaving closes it. Never raises.
+
+        ``after_answer``: politely. The running answer ends first; a device that holds layers hands them over
+        before it goes, so that the room deals without it between two answers. Calling again without it
+        leaves at once.
+        """

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import msgspec
+
+from pooled_nb.errors import PooledError
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import deal as wire
+from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room.checkpoints import RECENT
-from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, lenders, make_deal
+from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, grew, lenders, make_deal
 from pooled_nb.room.loading import Trouble
-from pooled_nb.room.sizing import Drafts, Form, need_gb
+from pooled_nb.room.loadmessage import load_message
+from pooled_nb.room.shares import Less, Shares, Without
+from pooled_nb.room.sizing import Drafts, Form, need_gb, size_of
 from pooled_nb.room.starting import OnProgress, Start
-from pooled_nb.room.worker import room_key
 from pooled_nb.shard import ModelFacts, Shard
 
 QUIET_S = 6.0
+"""Who was silent for so long gets no layers: devices ping every 2.5 s (PROTOCOL section 3)."""
+AWAY = "its link is lost."
+SILENT = "it does not respond."
+KILLED = "it was killed while it loaded or computed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,7 @@ class Settings:
 
     ``kv``: how caches are kept. ``drafts``: what drafts on the host, besides what the conversation holds.
     ``speculate``: laps may guess ahead. ``checkpoints``: states after an answer that devices keep.
+    ``copies``: what disk copies of them are kept under; empty: there are none.
     """
 
     code: str
@@ -37,6 +47,7 @@ class Settings:
     drafts: Drafts = field(default_factory=Drafts)
     speculate: bool = True
     checkpoints: int = RECENT
+    copies: str = ""
 
 
 class Dealer:
@@ -47,7 +58,11 @@ class Dealer:
     deal
         The newest deal, loading or loaded; None before the first and after a failed start.
     number
-        Its number: what workers report of another one is ignored.
+        Counts what was sent of deals: see `is_current`.
+    shares
+        Who was killed, and holds less since.
+    order
+        Passes of those who held layers last, as they followed each other; also before a restart of this host.
     start
         The attempt under way, or None.
     shard
@@ -83,8 +98,11 @@ class Dealer:
         self._mesh, self._clock, self._settings = mesh, clock, settings
         self._new_shard, self._on_shard_died = new_shard, on_shard_died
         self._shard_dead = False
+        self.shares = Shares()
+        self.order: list[str] = []
+        self._numbers: dict[str, int] = {}
         self._fixed: Fixed | None = None
-        self._dealt_over: frozenset[tuple[str, float]] = frozenset()
+        self._dealt_over: dict[str, float] = {}
         shard.on_died = self._died
 
     @property
@@ -106,10 +124,16 @@ class Dealer:
     @property
     def changed(self) -> bool:
         """Whether devices came since the deal that could hold layers, or lend more."""
-        return self.deal is not None and bool(self._lenders() - self._dealt_over)
+        return self.deal is not None and grew(self._dealt_over, self.lenders())
 
-    def _lenders(self) -> frozenset[tuple[str, float]]:
-        return lenders(self._mesh.roster, self._mesh.id, self._settings.split)
+    @property
+    def fixed(self) -> Fixed | None:
+        """What the first start fixed (PROTOCOL section 5); None before it."""
+        return self._fixed
+
+    def lenders(self) -> dict[str, float]:
+        """What each device lends now that could hold layers, by id."""
+        return lenders(self._here({})[0], self._mesh.id, self._settings.split)
 
     def prefer(self, *, fast: bool) -> bool:
         """Whether the next start is as wished: speed in place of equal tokens only where nothing is fixed."""
@@ -118,10 +142,11 @@ class Dealer:
         return not (fast and self.exact)
 
     def make(self, excluded: Mapping[str, str]) -> Deal:
-        """A deal over the devices now here. Raises `ModelTooBig`."""
+        """A deal over the devices that are here and respond. Raises `ModelTooBig`."""
         s = self._settings
-        return make_deal(
-            self._mesh.roster,
+        members, out = self._here(excluded)
+        deal = make_deal(
+            members,
             self._mesh.id,
             self.model,
             split=s.split,
@@ -131,8 +156,39 @@ class Dealer:
             kv=s.kv,
             drafts=s.drafts,
             fixed=self._fixed,
-            excluded=excluded,
+            excluded=out,
         )
+        return replace(deal, seats=tuple(replace(seat, key=self._mesh.seat(seat.id)) for seat in deal.seats))
+
+    def _here(self, excluded: Mapping[str, str]) -> tuple[list[Member], dict[str, str]]:
+        """The roster, with what each may hold at most; and who gets no layers for now, with the reason."""
+        members: list[Member] = []
+        out = dict(excluded)
+        for member in self._in_order():
+            lends = member.meta.contrib_gb or 0.0
+            most = self.shares.most(self._key(member.id), lends)
+            if most < lends:
+                meta = msgspec.structs.replace(member.meta, contrib_gb=most, pledge_max=None)
+                member = msgspec.structs.replace(member, meta=meta)  # noqa: PLW2901  # the same device, less of it
+            members.append(member)
+            if member.id != self._mesh.id and lends > 0 and (why := self._not_now(member.id, most)):
+                out.setdefault(member.id, why)
+        return members, out
+
+    def _in_order(self) -> list[Member]:
+        """The roster; those who held layers as they followed each other: who holds the same loads nothing."""
+        place = {key: n for n, key in enumerate(self.order)}
+        me = self._mesh.id
+        return sorted(self._mesh.roster, key=lambda m: -1 if m.id == me else place.get(self._key(m.id), 256))
+
+    def _not_now(self, id: str, most: float) -> str:
+        facts = self._mesh.facts(id)
+        if facts is None:
+            return AWAY
+        return KILLED if most <= 0 else SILENT if facts.quiet_s >= QUIET_S else ""
+
+    def _key(self, id: str) -> str:
+        return self._mesh.seat(id) or id
 
     def announce(self, *, again: bool) -> None:
         """Tell everyone that a start begins."""
@@ -149,7 +205,9 @@ class Dealer:
             self.shard.on_died = self._died
         self.deal = deal
         self.number += 1
-        self._dealt_over = self._lenders()
+        self._numbers = {seat.id: self.number for seat in deal.seats}
+        here = self.lenders()
+        self._dealt_over = {id: gb for id, gb in here.items() if deal.reasons.get(id) not in (AWAY, SILENT)}
         self.start = Start(
             deal,
             me=self._mesh.id,
@@ -160,7 +218,7 @@ class Dealer:
             exact=self.exact,
             lends_gb=self._settings.lends_gb,
             draft=self._settings.drafts.model,
-            room=room_key(self._settings.code),
+            room=self._settings.copies,
             hears=self._hears,
             number=self.number,
             on_progress=on_progress,
@@ -179,7 +237,89 @@ class Dealer:
 
     def loaded(self, deal: Deal) -> None:
         """The deal stands: what the first one chose is fixed from now on (PROTOCOL section 5)."""
-        self._fixed = Fixed(deal.dtype, deal.cols, deal.kv)
+        self.fix(Fixed(deal.dtype, deal.cols, deal.kv))
+        self.order = [seat.key or seat.id for seat in deal.seats[1:]]
+
+    def fix(self, fixed: Fixed) -> None:
+        """What the first start chose holds for every later one, also after a restart of this host."""
+        self._fixed = fixed
+
+    # -- a deal that goes on -----------------------------------------------------------------------
+
+    def is_current(self, sender: str, number: int | None) -> bool:
+        """Whether a report is of what this device was told last; one that names no deal counts."""
+        return number is None or number == self._numbers.get(sender)
+
+    def moved(self, was: str, id: str, name: str) -> None:
+        """The device of a seat came back under another id, or name."""
+        if self.deal is None:
+            return
+        seats = tuple(replace(s, id=id, name=name) if s.id == was else s for s in self.deal.seats)
+        self.deal = replace(self.deal, seats=seats)
+        if was in self._numbers:
+            self._numbers[id] = self._numbers.pop(was)
+        if was in self._dealt_over:
+            self._dealt_over[id] = self._dealt_over.pop(was)
+        self._mesh.chain([s.id for s in seats[1:]])
+
+    def reload(self, id: str) -> None:
+        """Tell a device once more what it holds: one that still does is ready at once (section 3)."""
+        if self.deal and self.deal.seat(id):
+            self.number += 1
+            self._numbers[id] = self.number
+            message = load_message(self.deal, id, model=self.model, host=self._mesh.id, number=self.number)
+            self._mesh.send(id, message)
+
+    def drop(self) -> None:
+        """Nobody holds anything of the deal any more."""
+        self.deal, self._numbers = None, {}
+
+    def killed(self, id: str, *, did: str = "loaded", needed: bool = False) -> Less | Without | None:
+        """A device of the deal was killed while it ``did``: what it gets from now on, which it is told.
+
+        None: it is not here now. It hears it when it comes back, and gets it in the next deal.
+
+        Parameters
+        ----------
+        needed
+            It had held its layers: where the room cannot do with less of it, it gets as much again (None),
+            since it may have been one bad moment.
+        """
+        deal, seat = self.deal, self.deal.seat(id) if self.deal else None
+        if deal is None or seat is None:
+            return None
+        drafts = Drafts(self._settings.drafts.model, deal.draft_layers)
+        size = size_of(self.model, Form(deal.dtype, deal.kv), deal.ctx, drafts)
+        extra = size.scratch + (size.ends_bytes if id == self._mesh.id else 0)
+        key = seat.key or id
+        word = self.shares.killed(key, seat.name, size.held[seat.lo : seat.hi], extra, did=did)
+        if needed and not self._can_deal():
+            self.shares.forgive(key)
+            return None
+        here = next((m.id for m in self._mesh.roster if self._key(m.id) == key), "")
+        if here != self._mesh.id and self._mesh.facts(here) is None:
+            return None
+        self.tell_share(key, here)
+        return word
+
+    def _can_deal(self) -> bool:
+        try:
+            self.make({})
+        except PooledError:
+            return False
+        return True
+
+    def tell_share(self, key: str, id: str) -> None:
+        """A device hears, once, that it holds less, or nothing, and why."""
+        word = self.shares.word(key)
+        if word is None or id == self._mesh.id:
+            return
+        less = word if isinstance(word, Less) else None
+        share = wire.Share(gb=less.gb if less else None, drop=less is None, why=word.why)
+        if not self._mesh.send(id, share):
+            self.shares.owe(key, word)
+
+    # -- what everybody hears ----------------------------------------------------------------------
 
     def layers(self, deal: Deal) -> wire.LayersHeld:
         """Who holds what, for everyone."""

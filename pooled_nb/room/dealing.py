@@ -28,13 +28,17 @@ DTYPES = ("bfloat16", "float16", "float32")
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One device's place in the chain: layers ``[lo, hi)``, ``gb`` of weights and caches."""
+    """One device's place in the chain: layers ``[lo, hi)``, ``gb`` of weights and caches.
+
+    ``key``: the id of the pass by which its device comes back to it (`Mesh.seat`); empty: it has none.
+    """
 
     id: str
     name: str
     lo: int
     hi: int
     gb: float
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,16 @@ def choose(members: Sequence[Member], model: ModelFacts, dtype: str | None, kv: 
     return Fixed(dtype or common, max(c for c in COLS if c <= min(most, max(narrowest, COLS[0]))), kv)
 
 
-def lenders(members: Sequence[Member], host: str, split: Split) -> frozenset[tuple[str, float]]:
+def lenders(members: Sequence[Member], host: str, split: Split) -> dict[str, float]:
     """Who could hold layers beside the host, and how much each lends: when it grows, a new deal may help."""
     if split == "alone":
-        return frozenset()
-    return frozenset((m.id, m.meta.contrib_gb or 0.0) for m in members if m.id != host and can_hold(m))
+        return {}
+    return {m.id: m.meta.contrib_gb or 0.0 for m in members if m.id != host and can_hold(m)}
+
+
+def grew(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Whether somebody came who lends, or lends more."""
+    return any(gb > before.get(id, 0.0) for id, gb in now.items())
 
 
 def make_deal(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from pooled_nb.errors import NotReady, RoomClosed
-from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
 from pooled_nb.mesh.messages import Message, chat, weights
@@ -14,15 +15,14 @@ from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
 from pooled_nb.mesh.newcomer import Newcomer
-from pooled_nb.room import sentences, serving
+from pooled_nb.room import away, serving
 from pooled_nb.room.admission import Admission
-from pooled_nb.room.asked import Asked
+from pooled_nb.room.asking import Asking
 from pooled_nb.room.core import (
     Again,
     AnswerEvent,
     AskOptions,
     ChatSettings,
-    Notice,
     Role,
     State,
     Status,
@@ -30,22 +30,27 @@ from pooled_nb.room.core import (
 )
 from pooled_nb.room.devicestatus import Known, device_status
 from pooled_nb.room.doorfacts import Confirm
-from pooled_nb.room.feed import Feed
+from pooled_nb.room.flapping import Flapping
+from pooled_nb.room.handing import ASKED, HandingOver, Now
 from pooled_nb.room.keeping import Slot
 from pooled_nb.room.leaving import in_turn
+from pooled_nb.room.lending import Lending
 from pooled_nb.room.networking import Networking
 from pooled_nb.room.nothost import NotHost
 from pooled_nb.room.questions import check_again, check_question, params_of
 from pooled_nb.room.style import heard_style, heard_visibility
 from pooled_nb.room.transcript import Transcript
 from pooled_nb.room.ways import Ways
-from pooled_nb.room.worker import Worker, room_key
 from pooled_nb.shard import Shard
 
 ENTERING = 80
 """Percent of joining once the room is found: what follows takes as long as people do."""
 MAX_DOWNLOAD_GB = 20.0
 """What a room may make this device download, unless its person says otherwise."""
+OLD_IDS = 8
+"""Ids under which this device was here before, that are remembered."""
+TICK_S = 1.0
+"""Between two looks at how long it knocks."""
 
 
 class DeviceRoom(NotHost, Networking):
@@ -63,6 +68,8 @@ class DeviceRoom(NotHost, Networking):
         Asks this device's person whether the digits are the same on both screens; None: nobody confirms.
     ways
         By which ways its connections go.
+    copies
+        What disk copies of its checkpoints are kept under; empty: there are none.
     """
 
     def __init__(
@@ -82,6 +89,7 @@ class DeviceRoom(NotHost, Networking):
         newcomer: Newcomer | None = None,
         confirm: Confirm | None = None,
         ways: Ways | None = None,
+        copies: str = "",
     ) -> None:
         self.code = code
         self.on_change: Callable[[], None] = unheard
@@ -107,20 +115,35 @@ class DeviceRoom(NotHost, Networking):
             say=self._say,
         )
         self.transcript = Transcript()
-        self._clock, self._shard, self._new_shard = clock, shard, new_shard
-        self._lends_gb, self._folder, self._max_download_gb = lends_gb, folder, max_download_gb
-        self._worker: Worker | None = None
-        self._asked = Asked()
+        self._clock = clock
+        self._lending = Lending(
+            mesh=self.mesh,
+            clock=clock,
+            meta=meta,
+            shard=shard,
+            new_shard=new_shard,
+            gb=lends_gb,
+            folder=folder,
+            max_download_gb=max_download_gb,
+            room=copies,
+            on_change=self._changed,
+            say=self._say,
+        )
+        self._asking = Asking(self.mesh)
+        self._handing = HandingOver(clock, pledge=self._lending.pledge, now=self._now)
+        self._ids: deque[str] = deque(maxlen=OLD_IDS)
+        self._id = ""
+        """Under which the chat knows it; another than the mesh's between a new link and `on_back`."""
         self._state: State = "open"
-        self._why = ""
+        self._why = self._lost = ""
+        self._flapping = Flapping()
+        self._ticker: Timer | None = None
         self._ready: wire.ReadyAll | None = None
         self._held = wire.LayersHeld()
         self._progress: dict[str, int] = {}
         self._waiting = 0
         self._settings = ChatSettings()
         self._released: asyncio.Task[None] | None = None
-        if shard:
-            shard.on_died = self._on_shard_died
 
     def keep(self, slot: Slot | None, name: str) -> None:
         """Save this device's pass in this slot, for this name. See `pooled_nb.room.keeping`."""
@@ -145,11 +168,8 @@ class DeviceRoom(NotHost, Networking):
     @property
     def role(self) -> Role:
         """A worker while it holds or loads layers, or while nothing is dealt and it lends memory."""
-        worker = self._worker
-        if worker is None:
-            return "guest"
-        waits = not self._held.ranges and self._state in ("open", "loading") and not worker.trouble
-        return "worker" if worker.layers or worker.progress is not None or waits else "guest"
+        waits = not self._held.ranges and self._state in ("open", "loading") and self._lending.offers
+        return "worker" if self._lending.holds or waits else "guest"
 
     # -- RoomCore ----------------------------------------------------------------------------------
 
@@ -162,9 +182,18 @@ class DeviceRoom(NotHost, Networking):
             why=self._why,
             mesh=self.mesh,
             transcript=self.transcript,
-            worker=self._worker,
-            known=Known(self._ready, self._held, self._progress, self._waiting, self._settings),
-            mine=self._asked.answering,
+            worker=self._lending.worker,
+            known=Known(
+                ready=self._ready,
+                held=self._held,
+                progress=self._progress,
+                waiting=self._waiting,
+                settings=self._settings,
+                shared=self._lending.shared,
+                leaving=self._handing.is_on,
+                knocks=bool(self._admission.newcomer.waiting),
+            ),
+            mine=self._asking.answering,
             trust=self._admission.newcomer.trust,
             digits=self._admission.digits,
             network=self.network,
@@ -186,63 +215,79 @@ class DeviceRoom(NotHost, Networking):
             ),
         )
 
-    async def _put(
+    def _put(
         self, check: Callable[[], AskOptions], say: Callable[[str, AskOptions], Message]
     ) -> AsyncIterator[AnswerEvent]:
-        options = check()
-        if self._state == "closed":
-            raise RoomClosed(self._why or "The room is over.", "Join another room.")
-        feed = Feed()
-        rid = self._asked.add(feed)
-        if not self.mesh.send(self.mesh.creator, say(rid, options)):
-            self._asked.forget(feed)
-            raise NotReady("There is no link to the host now.", "Try again when it is back.")
-        if options.fast:
-            feed.put(Notice(sentences.HOST_CHOOSES))
-        try:
-            async for event in feed:
-                yield event
-        finally:
-            self._asked.forget(feed)
-            if not feed.over:
-                self.mesh.send(self.mesh.creator, chat.Stop(rid=rid))
+        def may_ask() -> AskOptions:
+            options = check()
+            if self._state == "closed":
+                raise RoomClosed(self._why or "The room is over.", "Join another room.")
+            if self._state == "away":
+                raise NotReady("The host does not answer; this device knocks.", "Ask again when it is back.")
+            if self._handing.is_on:
+                raise NotReady(ASKED, "Join again to ask.")
+            return options
+
+        return self._asking.put(may_ask, say)
 
     async def stop(self) -> None:
         """See `RoomCore.stop`."""
-        # By name, where one runs: it may have ended by now, and then the next must not be hit.
-        self.mesh.send(self.mesh.creator, chat.Stop(rid=self._asked.rid))
+        self._asking.stop()
 
-    async def leave(self) -> None:
+    async def leave(self, *, after_answer: bool = False) -> None:
         """Leave the room. Never raises."""
+        if after_answer and self._state not in ("closed", "away"):
+            await self._handing.wait()
         if self._state != "closed":
             self._over("You left the room.")
             await self.mesh.leave()
         await asyncio.shield(self._release())
 
+    def _now(self) -> Now:
+        return Now(
+            holds=self._lending.holds,
+            answer=self.transcript.under_way,
+            mine=self._asking.answering,
+            here=self._state not in ("closed", "away"),
+        )
+
     # -- MeshListener ------------------------------------------------------------------------------
 
     def on_roster(self, members: tuple[Member, ...]) -> None:
         """Who is here changed; with the first roster this device knows its id and can hold layers."""
-        if self._worker is None and self._shard is not None:
-            self._worker = Worker(
-                me=self.mesh.id,
-                links=self.mesh,
-                shard=self._living_shard,
-                clock=self._clock,
-                folder=self._folder,
-                lends_gb=self._lends_gb,
-                max_download_gb=self._max_download_gb,
-                on_change=self._changed,
-                room=room_key(self.code),
-            )
+        if self.mesh.id not in self._ids:
+            self._ids.append(self.mesh.id)
+        self._id = self._id or self.mesh.id
+        self._lending.enter()
         self.on_change()
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, was: str) -> None:
         """Only of the creator."""
+
+    def on_away(self, id: str, name: str, why: str) -> None:
+        """The link to the host broke; this device knocks. Its layers and its questions are kept."""
+        if id != self.mesh.creator:
+            return
+        self._asking.away()
+        self._set("away")
+        self._lost = away.lost(name)
+        self._knocks()
+
+    def on_back(self) -> None:
+        """This device is in the room again: the host says next how it goes on, and hears what was asked."""
+        if self._state != "away":
+            return
+        self.transcript.back(self._id, self.mesh.id)
+        self._id = self.mesh.id
+        self._settings = ChatSettings()  # what is not the default, the host says
+        self._set("open", away.BACK)
+        if self._flapping.back():
+            self.on_notice(away.BACK)
+        self._asking.back()
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         """A neighbour's link ended; the host hears of it."""
-        if self._worker and self._worker.needs(id):
+        if self._lending.needs(id):
             self.mesh.send(self.mesh.creator, wire.LinkLost(name=name))
         self.on_change()
 
@@ -252,26 +297,39 @@ class DeviceRoom(NotHost, Networking):
             self.mesh.send(sender, serving.answer(message, self.mesh.facts(sender), relay=self.has_relay))
         if sender != self.mesh.creator:
             return
-        shown = self.transcript.read(message)
-        mine = self._asked.read(message, self.mesh.id)
-        if shown or mine:
+        replay = self._asking.is_replay(message)
+        mine = self._asking.read(message)
+        if self.transcript.read(message, replay=replay) or mine:
             self.on_change()
         match message:
+            case wire.Wait():
+                self._ready, self._held, self._progress = None, wire.LayersHeld(), {}
+                self._set("open")
             case wire.Load():
-                self._loading()
-                self._take(message)
+                if self._state == "open":  # else it is this device alone that loads, or nothing new
+                    self._loading()
+                self._lending.load(message)
+            case wire.Next():
+                self._lending.next(message)
+            case wire.Share():
+                self._lending.share(message)
             case wire.StartReq() | wire.Redeal():
                 self._loading()
+                self._asking.tell(away.DEALT)
             case wire.StartFailed():
-                self._unload("open", message.why)
+                self._lending.drop()
+                self._set("open", message.why)
             case wire.Degraded():
-                self._ready = None
+                self._ready, self._progress = None, {}
                 self._set("degraded", message.why)
+                self._asking.tell(message.why)
             case wire.HostProgress():
                 self._progress = message.all
+                if self._state == "open":  # it came while the room loads
+                    self._set("loading")
             case wire.LayersHeld():
                 self._held = message
-                self._drop_if_left_out()
+                self._lending.left_out(self._ids, message.ranges or {})
             case wire.ReadyAll():
                 self._ready, self._progress = message, {}
                 self._set("online")
@@ -287,8 +345,7 @@ class DeviceRoom(NotHost, Networking):
 
     def on_frame(self, sender: str, frame: Frame) -> None:
         """A frame of the device before this one."""
-        if self._worker:
-            self._worker.on_frame(sender, frame)
+        self._lending.on_frame(sender, frame)
 
     def on_closed(self, why: str) -> None:
         """Thrown out, the room is over, or the host is lost."""
@@ -298,31 +355,13 @@ class DeviceRoom(NotHost, Networking):
 
     # -- what changes ------------------------------------------------------------------------------
 
-    def _take(self, message: wire.Load) -> None:
-        if self._worker:
-            self._worker.load(message)
-        else:
-            number = message.nb.deal if message.nb else None
-            self.mesh.send(
-                message.host, wire.Error(message="This device lends no memory.", load=True, deal=number)
-            )
-
-    def _drop_if_left_out(self) -> None:
-        if self._worker and self.mesh.id not in (self._held.ranges or {}):
-            self._worker.drop()
-
     def _loading(self) -> None:
         self._ready, self._held, self._progress = None, wire.LayersHeld(), {}
         self._set("loading")
 
-    def _unload(self, state: State, why: str) -> None:
-        if self._worker:
-            self._worker.drop()
-        self._set(state, why)
-
     def _over(self, why: str) -> None:
         self._set("closed", why)
-        self._asked.close(RoomClosed(why))
+        self._asking.close(RoomClosed(why))
 
     def _release(self) -> asyncio.Task[None]:
         """Give back memory, and the place where the pass is kept: once, and whoever waits waits for all."""
@@ -334,34 +373,24 @@ class DeviceRoom(NotHost, Networking):
         await in_turn(
             lambda: self._admission.close(self.mesh.end),
             self.close_ways,
-            self._close_worker,
-            self._close_shard,
+            self._lending.close,
         )
 
-    async def _close_worker(self) -> None:
-        if self._worker:
-            await self._worker.close()
-
-    async def _close_shard(self) -> None:
-        if self._shard:
-            self._shard.on_died = None
-            await self._shard.close()
-
-    def _living_shard(self) -> Shard:
-        if self._shard is None:
-            self._shard = self._new_shard()
-            self._shard.on_died = self._on_shard_died
-        return self._shard
-
-    def _on_shard_died(self, why: str) -> None:
-        self._shard = None
-        if self._worker:
-            self._worker.lost(why)
-        self.on_notice(why)
+    def _knocks(self) -> None:
+        """Time passes, and is shown."""
+        if self._state == "away" and self._flapping.broken(self._clock.now()):
+            self.on_notice(self._lost)
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._ticker = self._clock.call_later(TICK_S, self._knocks) if self._state == "away" else None
+        self.on_change()
 
     def _set(self, state: State, why: str = "") -> None:
         if self._state != "closed":
             self._state, self._why = state, why
+        if self._state != "away" and self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
         self.on_change()
 
     def _changed(self) -> None:

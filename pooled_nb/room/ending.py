@@ -57,8 +57,11 @@ def words(reason: Reason, ctx: int, generated: int, why: str = "") -> str:
     return why
 
 
-def describe(stats: Stats, note: str, tokens: int) -> str:
-    """The line for people under an answer of ``tokens`` tokens, those of before it went on included."""
+def describe(stats: Stats, note: str, tokens: int, *, waited: float = 0.0) -> str:
+    """The line for people under an answer of ``tokens`` tokens, those of before it went on included.
+
+    ``waited``: seconds that it waited for devices, which its speed does not count.
+    """
     parts = [f"{tokens} tokens"]
     if stats.tps:
         parts.append(f"{stats.tps:.1f} tokens/s")
@@ -66,6 +69,8 @@ def describe(stats: Stats, note: str, tokens: int) -> str:
         parts.append(f"{stats.accepted} of {stats.drafted} drafts right")
     if stats.first_ms:
         parts.append(f"first after {stats.first_ms / 1e3:.1f} s")
+    if waited >= 0.5:
+        parts.append(f"waited {waited:.0f} s")
     if note:
         parts.append(note)
     return " · ".join(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from pooled_nb.errors import NotReady, RoomClosed
@@ -14,6 +16,8 @@ from pooled_nb.room.core import State
 from pooled_nb.room.doorfacts import GateChoices, Invite, LobbyLine, Starts
 from pooled_nb.room.keeping import SavedGate, Slot
 from pooled_nb.room.lines import lobby_line
+from pooled_nb.room.memory import Memory
+from pooled_nb.room.roomfile import TOUCH_S, Opened, SavedRoom, SavedWays, slot_of
 from pooled_nb.room.saver import Saver
 
 MAX_TOLD = 256
@@ -54,6 +58,8 @@ class HostGate:
         self.starts: Starts = starts
         self._room, self._mesh, self._clock = room, mesh, clock
         self._saver: Saver | None = None
+        self._memory: Saver | None = None
+        self._unsaved = False
         self._kicking = ""
         self._told: set[str] = set()
         keeper.on_change = self._changed
@@ -130,6 +136,7 @@ class HostGate:
         self.keeper.settings = GateSettings(ask=choices.ask, api=choices.api, older=choices.older)
         for sentence in doorwords.chosen(before, choices, waiting=len(self.keeper.lobby)):
             self._room.say(sentence)
+        self.remember()
         self._room.changed()
 
     def refuses_start(self, sender: str, name: str) -> bool:
@@ -143,10 +150,24 @@ class HostGate:
 
     # -- what is saved -----------------------------------------------------------------------------
 
-    def save_in(self, slot: Slot | None, *, embedded: bool) -> None:
-        """Keep the gate in a file from now on, since the room is open: see `keeping`."""
+    def save_in(
+        self,
+        slot: Slot | None,
+        *,
+        embedded: bool,
+        opened: Opened | None = None,
+        memory: Callable[[], Memory | None] = lambda: None,
+        ways: Callable[[], SavedWays] = SavedWays,
+    ) -> None:
+        """Keep the gate, and what the room remembers, in files from now on, since the room is open.
 
-        def now() -> SavedGate:
+        Parameters
+        ----------
+        memory, ways
+            What it remembers now, and by which ways its host was told to reach others. See `roomfile`.
+        """
+
+        def gate() -> SavedGate:
             secrets = self.keeper.secrets
             return SavedGate(
                 code=self._room.code,
@@ -158,13 +179,41 @@ class HostGate:
                 passes=list(secrets.passes),
             )
 
-        self._saver = Saver(slot, clock=self._clock, what=now, say=self._room.say)
-        self._saver.changed()
+        def room() -> SavedRoom | None:
+            now = memory()
+            if now is None:
+                return None
+            return SavedRoom(
+                code=self._room.code, gate=self.choices, ways=ways(), opened=opened or Opened(), memory=now
+            )
 
-    async def close(self) -> None:
-        """The room is closed on purpose: nothing of it is kept."""
-        if self._saver is not None:
-            await self._saver.close(keep=False)
+        beside = slot_of(slot)
+        self._saver = Saver(slot, clock=self._clock, what=gate, say=self._say_once)
+        self._memory = Saver(
+            beside, clock=self._clock, what=room, say=self._say_once, again_s=TOUCH_S, touches=True
+        )
+        self._saver.changed()
+        self._memory.changed()
+
+    def remember(self) -> None:
+        """What the room remembers may have changed."""
+        if self._memory is not None:
+            self._memory.changed()
+
+    async def close(self, *, keep: bool = False) -> None:
+        """The room is closed on purpose: nothing of it is kept. ``keep``: its host's next process goes on."""
+        savers = [saver for saver in (self._memory, self._saver) if saver is not None]
+        if keep:  # in this order: with the gate others may take the room
+            for saver in savers:
+                await saver.close(keep=True)
+        else:
+            await asyncio.gather(*(saver.close(keep=False) for saver in savers))
+
+    def _say_once(self, sentence: str) -> None:
+        """One full disk is one sentence."""
+        if not self._unsaved:
+            self._unsaved = True
+            self._room.say(sentence)
 
     def _changed(self) -> None:
         if self._saver is not None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from pooled_nb.errors import RoomClosed
+from pooled_nb.errors import NotReady, RoomClosed
 from pooled_nb.mesh.clock import Clock
-from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.gatekeeper import Gatekeeper
 from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
-from pooled_nb.mesh.messages import Message, chat, weights
-from pooled_nb.mesh.messages import deal as wire
-from pooled_nb.mesh.messages.link import DeviceMeta, Member
+from pooled_nb.mesh.messages import chat
+from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.mesh.network import Network
-from pooled_nb.room import sentences, serving
+from pooled_nb.room import parting, sentences
 from pooled_nb.room.answering import Answering
-from pooled_nb.room.chain import AGAIN
-from pooled_nb.room.chaining import chain_of
 from pooled_nb.room.core import (
     Again,
     AnswerEvent,
@@ -30,26 +27,32 @@ from pooled_nb.room.core import (
     unheard,
 )
 from pooled_nb.room.dealer import Dealer, Settings
-from pooled_nb.room.dealing import Deal
 from pooled_nb.room.doorfacts import Starts
 from pooled_nb.room.feed import Feed
+from pooled_nb.room.greeting import Greeting
+from pooled_nb.room.hostdeals import HostDeals
 from pooled_nb.room.hostgate import DoorVerbs, HostGate
+from pooled_nb.room.hosthears import HostHears
 from pooled_nb.room.hoststatus import host_status
 from pooled_nb.room.keeping import Slot
 from pooled_nb.room.leaving import in_turn
-from pooled_nb.room.networking import Networking
+from pooled_nb.room.memory import Memory, SavedQuestion, SavedSeat
+from pooled_nb.room.mending import Mending
+from pooled_nb.room.parting import Parting
 from pooled_nb.room.planning import Question
-from pooled_nb.room.questions import again_of, check_again, check_question, options_of
+from pooled_nb.room.questions import check_again, check_question
+from pooled_nb.room.remembering import Remembering
+from pooled_nb.room.roomfile import Opened, SavedWays
 from pooled_nb.room.starter import Starter
 from pooled_nb.room.starting import OnProgress
-from pooled_nb.room.style import check_settings, is_default_style, style_message
+from pooled_nb.room.style import check_settings, style_message
 from pooled_nb.room.ways import Ways
 from pooled_nb.shard import ModelFacts, Shard
 
 log = logging.getLogger(__name__)
 
 
-class HostRoom(DoorVerbs, Networking):
+class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
     """`RoomCore` and `MeshListener` of the creator. Everything runs on the mesh loop.
 
     Parameters
@@ -87,6 +90,9 @@ class HostRoom(DoorVerbs, Networking):
         self.on_notice: Callable[[str], None] = unheard
         self.on_close: Callable[[], Awaitable[None]] | None = None
         """Called once when the room is over: whoever opened servers and files for it closes them."""
+        self.on_memory: Callable[[], None] = unheard
+        """Called when what `memory` gives may have changed."""
+        self.asked: list[SavedQuestion] = []
         keeper = keeper or Gatekeeper()
         self.mesh = Mesh(
             network=network,
@@ -109,9 +115,17 @@ class HostRoom(DoorVerbs, Networking):
             on_shard_died=self._on_shard_died,
         )
         self._state: State = "open"
-        self._why = ""
-        self._degraded = wire.Degraded(why="")
+        self._why = self._closing = ""
         self._answering: Answering | None = None
+        self._ids: dict[str, str] = {}
+        self._recalled: Memory | None = None
+        self._abandoned: Memory | None = None
+        self._seats: list[SavedSeat] = []
+        self._came: asyncio.Event | None = None
+        self._parting: Parting | None = None
+        self._remembered: object = None
+        self._greeting = Greeting(house=self, dealer=self._dealer, outbox=self.mesh)
+        self._mending = Mending(bench=self, dealer=self._dealer, mesh=self.mesh, clock=clock)
         self._starter = Starter(stage=self, dealer=self._dealer, outbox=self.mesh)
 
     async def open(self, servers: list[str], token: str | None = None) -> None:
@@ -126,7 +140,9 @@ class HostRoom(DoorVerbs, Networking):
             ctx=lambda: self._settings.ctx,
             on_change=self._answering_changed,
             on_failed=self.say,
+            slept=lambda: self.mesh.slept,
         )
+        self._remind(self._answering)
 
     @property
     def state(self) -> State:
@@ -153,7 +169,9 @@ class HostRoom(DoorVerbs, Networking):
             dealer=self._dealer,
             answering=self._answering,
             gate=self._gate,
+            mending=self._mending,
             network=self.network,
+            closing=sentences.CLOSING if self._closing else "",
         )
 
     async def start(self, progress: OnProgress | None = None, *, fast: bool = False) -> None:
@@ -174,9 +192,12 @@ class HostRoom(DoorVerbs, Networking):
         options = check()
         if self._state == "closed":
             raise RoomClosed("The room is over.", "Host a new one.")
+        if self._closing:
+            raise NotReady("The room closes after the answer that runs.", "Ask in another room.")
         feed = Feed()
         question = Question(text, self.mesh.name, options, feed, again)
         self.answering.offer(self.mesh.id, None, question)
+        self.asked = [known for known in self.asked if known.text != text]  # of a process before: asked again
         if options.fast and self._dealer.exact:
             feed.put(Notice(sentences.EXACT_ROOM))
         try:
@@ -196,11 +217,22 @@ class HostRoom(DoorVerbs, Networking):
             self.mesh.broadcast(chat.Visibility(mode=now.visibility))
         if style_message(now) != style_message(before):
             self.mesh.broadcast(style_message(now))
+        if now.redeal != before.redeal:
+            self._mending.allow(now.redeal)
+        self.on_memory()
         self.changed()
 
-    def keep(self, slot: Slot | None, *, embedded: bool) -> None:
-        """Save the gate in this slot from now on: the room is open. See `pooled_nb.room.keeping`."""
-        self._gate.save_in(slot, embedded=embedded)
+    def keep(self, slot: Slot | None, *, embedded: bool, opened: Opened | None = None) -> None:
+        """Save the gate, and what is remembered, from now on: the room is open. See `keeping`, `roomfile`."""
+        chosen = self._ways
+        self._gate.save_in(
+            slot,
+            embedded=embedded,
+            opened=opened or Opened(),
+            memory=self.memory,
+            ways=lambda: SavedWays.of(chosen.choice) if chosen else SavedWays(),
+        )
+        self.on_memory = self._gate.remember
 
     async def stop(self) -> None:
         """See `RoomCore.stop`."""
@@ -209,159 +241,73 @@ class HostRoom(DoorVerbs, Networking):
     async def reset(self) -> None:
         """See `RoomCore.reset`."""
         self.answering.reset()
+        self.on_memory()
 
-    async def leave(self) -> None:
+    async def leave(self, *, after_answer: bool = False) -> None:
         """Close the room: everyone is told. Never raises."""
+        if after_answer and self._answering and self._state != "closed" and self._parting is None:
+            self._closing = parting.CLOSES
+            self._parting = Parting(answering=self._answering, outbox=self.mesh)
+            self._parting.refuse_waiting()
+            self.changed()
+            try:
+                await self._parting.wait()
+            except BaseException:  # its person thought better of it: the room goes on
+                self._closing, self._parting = "", None
+                self.changed()
+                raise
+        await self._end("The room is closed.", self._gate.close, self.mesh.leave)
+
+    async def abandon(self) -> None:
+        """This process ends, and the next one takes the room back: nobody is told that it is over."""
+        self._abandoned = self.memory()
+        await self._end(
+            "The host restarts.", lambda: self._gate.close(keep=True), self.mesh.abandon, abandoned=True
+        )
+
+    async def _end(
+        self,
+        why: str,
+        keep: Callable[[], Awaitable[None]],
+        leave: Callable[[], Awaitable[None]],
+        *,
+        abandoned: bool = False,
+    ) -> None:
         if self._state == "closed":
             return
-        self.set_state("closed", "The room is closed.")
+        self.set_state("closed", why)
+        if self._parting:
+            self._parting.cut()
         self._dealer.shard.on_died = None
+        self._mending.close()
         answering, on_close = self._answering, self.on_close
         await in_turn(
-            self._gate.close,  # first: a kernel that is asked to end has a second for all of this
+            keep,  # first: a kernel that is asked to end has a second for all of this
+            *([leave] if abandoned else []),  # who hears nothing keeps its questions, and asks them again
             self._starter.cancel,
-            *([lambda: answering.close(self._why)] if answering else []),
-            self.mesh.leave,
+            *([lambda: answering.close(why)] if answering else []),
+            *([] if abandoned else [leave]),
             self.close_ways,
             self._dealer.close,
             *([on_close] if on_close else []),
         )
 
-    # -- starting ----------------------------------------------------------------------------------
-
-    def go_online(self, deal: Deal) -> None:
-        """Everybody holds what this deal says."""
-        self._dealer.loaded(deal)
-        chain = chain_of(
-            deal, dealer=self._dealer, settings=self._settings, mesh=self.mesh, clock=self._clock
-        )
-        self.mesh.broadcast(self._dealer.layers(deal))
-        self.mesh.broadcast(self._dealer.ready_all())
-        self.set_state("online")
-        self.answering.online(chain)
-
-    # -- MeshListener ------------------------------------------------------------------------------
-
-    def on_roster(self, members: tuple[Member, ...]) -> None:
-        """Who is here changed."""
-        self.on_change()
-
-    def on_admitted(self, member: Member) -> None:
-        """A newcomer hears what there is (PROTOCOL section 3, order after admission)."""
-        chain = self.answering.chain
-        if chain and member.id in chain.workers:
-            chain.fail(f"{member.name} came over a new link")  # what was under way on the old one is lost
-        settings = self.answering.settings
-        told: list[Message] = []
-        if settings.visibility != "all":
-            told.append(chat.Visibility(mode=settings.visibility))
-        if not is_default_style(settings):
-            told.append(style_message(settings))
-        if self._state == "online" and self._dealer.deal:
-            told += [self._dealer.layers(self._dealer.deal), self._dealer.ready_all()]
-            items = self.answering.conversation.seen_by(member.id, settings.visibility)
-            if items or settings.visibility == "all":
-                told.append(chat.History(items=items))
-        else:
-            told.append(wire.Wait())
-            if self._state == "degraded":
-                told.append(self._degraded)  # else it would think that its first question starts the room
-        for message in told:
-            self.mesh.send(member.id, message)
-
-    def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
-        """A device is gone: its questions go; a chain device leaves the room degraded."""
-        self.answering.left(id)
-        deal, start = self._dealer.deal, self._dealer.start
-        if start:
-            start.loading.failed(id, "it left." if left else f"it is gone ({why.rstrip('.')}).")
-        seat = deal.seat(id) if deal else None
-        # After a lost link the device itself may follow: then its name is the better reason.
-        if seat and self._state in ("online", "degraded"):
-            kicked = self._gate.kicks(id)
-            self._degrade(sentences.gone(name, (seat.lo, seat.hi), left=left, kicked=kicked))
-        else:
-            self.on_change()
-
-    def on_message(self, sender: str, message: Message) -> None:
-        """What devices say."""
-        match message:
-            case chat.Ask():
-                name = self._name(sender)
-                question = Question(message.text, name, options_of(message.nb))
-                if self._state == "open" and not self.answering.holding and message.text.strip():
-                    if self._gate.refuses_start(sender, name):
-                        self.answering.turn_away(sender, message.rid, question, "open", sentences.HOST_STARTS)
-                        return
-                    self._starter.by_question(name)
-                self.answering.offer(sender, message.rid, question)
-            case chat.Cmd():
-                self._on_cmd(sender, message)
-            case chat.Stop():
-                self.answering.stop(sender, rid=message.rid)
-            case wire.Progress() | wire.Ready() | wire.Error() | wire.Linked() if self._dealer.start:
-                self._dealer.start.heard(sender, message)
-            case wire.Error():
-                self._on_error(sender, message)
-            case wire.LinkLost():
-                self._on_link_lost(sender, message.name)
-            case weights.Wget():
-                self.mesh.send(sender, serving.answer(message, self.mesh.facts(sender), relay=self.has_relay))
-            case _:
-                pass
-
-    def on_frame(self, sender: str, frame: Frame) -> None:
-        """A return of the chain."""
-        if self.answering.chain:
-            self.answering.chain.on_return(sender, frame)
-
-    def on_closed(self, why: str) -> None:
-        """Never of the creator."""
-
-    def _on_cmd(self, sender: str, message: chat.Cmd) -> None:
-        what = again_of(message.cmd)
-        if what:
-            name, options = self._name(sender), options_of(message.nb)
-            question = Question("", name, options, again=what, mid=message.mid)
-            self.answering.offer(sender, message.rid, question)
-
-    def _on_error(self, sender: str, message: wire.Error) -> None:
-        chain = self.answering.chain
-        if chain is None or sender not in chain.workers:
-            return
-        if message.deal is not None and message.deal != self._dealer.number:
-            return
-        why = f"{self._name(sender)} says: {sentences.first(message.message)}"
-        if message.load:  # it holds its layers no more
-            self._degrade(f"{why}.")
-        elif message.epoch is None or message.epoch == chain.laps.epoch:
-            chain.refuse(why, sentences.rest(message.message) or AGAIN)
-
-    def _on_link_lost(self, sender: str, name: str) -> None:
-        chain = self.answering.chain
-        if chain and sender in chain.workers and self._state == "online":
-            ends = f"{self._name(sender)} and {name}"
-            self._degrade(f"The link between {ends} is gone.")
-
     # -- what changes ------------------------------------------------------------------------------
 
-    def _on_shard_died(self, why: str) -> None:
-        if self._state == "online":
-            self._degrade(f"{self.mesh.name} says: {sentences.first(why)}.")
-
-    def _degrade(self, what: str) -> None:
-        """Say what happened; only the host can start the room again, so others hear another next step."""
-        there = f"{what} The host can start the room again."
-        here = f"{what} Start the room again to deal over the devices here."
-        self._degraded = wire.Degraded(why=there[:2_000])
-        self.mesh.broadcast(self._degraded)
-        self.answering.offline("degraded", there)
-        self.set_state("degraded", here)
-        self.on_notice(here)
-
     def _answering_changed(self) -> None:
-        chain = self.answering.chain
-        self.mesh.watch(chain.workers if chain and self.answering.answering else ())
+        if (answering := self._answering) is None:
+            return
+        chain = answering.chain
+        self.mesh.watch(chain.workers if chain and answering.answering else ())
+        self._mending.answer_changed()
+        if self._parting:
+            self._parting.changed()
+        if self._came:
+            self._came.set()
+        now = (answering.queue.running, answering.queue.waiting, answering.conversation.last)
+        if now != self._remembered:
+            self._remembered = now
+            self.on_memory()
         self.on_change()
 
     def say(self, sentence: str) -> None:
@@ -377,6 +323,3 @@ class HostRoom(DoorVerbs, Networking):
         if self._state != "closed":
             self._state, self._why = state, why
             self.on_change()
-
-    def _name(self, id: str) -> str:
-        return next((m.name for m in self.mesh.roster if m.id == id), "a device")

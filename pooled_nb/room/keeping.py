@@ -8,9 +8,12 @@ itself: whoever may read these files as this user may read its memory, too. Wher
 account nothing can be kept from them; ``POOLED_KEEP_SECRETS=0`` then neither saves nor reads anything, and
 who starts again knocks again. A Colab machine is one person's and ends with its files: there they are kept.
 
+Beside a gate lies what the room remembers (`roomfile`, ``CODE.room.json``), under the same lock.
+
 A slot belongs to the process that holds its lock, which ends with the process: two kernels on one machine
-never use one pass. What is older than a day is not read, and removed. Everything here does slow work with
-files, so the mesh loop calls it in a thread (`pooled_nb.room.saver`); reading never raises.
+never use one pass. What is older than a day is not read, and removed; what a room remembers, after an hour.
+Everything here does slow work with files, so the mesh loop calls it in a thread (`pooled_nb.room.saver`);
+reading never raises.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,10 +41,16 @@ VERSION = 1
 MAX_BYTES = 256 * 1024
 AGE_S = 86_400.0
 """What was saved longer ago counts no more: a room saves anew every hour (`saver.AGAIN_S`)."""
+ROOM_AGE_S = 3_600.0
+"""A chat that nobody takes back is removed after that, at the next look: it holds what others said."""
 SLOTS = 32
 """Processes of one machine in one room that keep their passes."""
 MAX_FILES = 1_000
 """Files of a folder that are looked at when it is cleared of old ones."""
+LOCK_S = 0.2
+"""A gate's lock is waited for so long: `is_held` takes it for a moment."""
+ROOM = ".room"
+"""Between code and ``.json``: what a room remembers."""
 
 _CODE = re.compile(r"[A-Z0-9]{4,6}")
 _Code = Annotated[str, Meta(pattern=r"^[A-Z0-9]{4,6}$")]
@@ -50,13 +60,35 @@ _Pass = tuple[_PassId, Digest, _Name]
 Kind = Literal["rooms", "passes"]
 
 
-class SavedGate(Struct, frozen=True, kw_only=True):
-    """A hosted room. Holds secrets, and says none of them.
+class Kept(Struct, frozen=True, kw_only=True):
+    """What a file holds; it says nothing of that.
 
     Attributes
     ----------
     saved
         Seconds since 1970; when it was written.
+    """
+
+    v: Annotated[int, Meta(ge=1)] = VERSION
+    saved: float = 0.0
+    code: _Code
+
+    def packed(self) -> bytes:
+        """As it is written."""
+        return msgspec.json.encode(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(code={self.code!r}, …)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("code", self.code)]
+
+
+class SavedGate(Kept, frozen=True, kw_only=True):
+    """A hosted room. Holds secrets, and says none of them.
+
+    Attributes
+    ----------
     server, embedded
         The spec that the room was registered at, and whether that server ran in the host's own process.
     token
@@ -65,9 +97,6 @@ class SavedGate(Struct, frozen=True, kw_only=True):
         (id, ``ps``, name), oldest first, as of `GateSecrets`.
     """
 
-    v: Annotated[int, Meta(ge=1)] = VERSION
-    saved: float = 0.0
-    code: _Code
     server: Annotated[str, Meta(min_length=1, max_length=500)]
     embedded: bool = False
     token: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -80,14 +109,8 @@ class SavedGate(Struct, frozen=True, kw_only=True):
         """What a `Gatekeeper` goes on with."""
         return GateSecrets(key=self.key, mesh_key=self.mesh_key, passes=tuple(self.passes))
 
-    def __repr__(self) -> str:
-        return f"SavedGate(code={self.code!r}, …)"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("code", self.code)]
-
-
-class SavedPass(Struct, frozen=True, kw_only=True):
+class SavedPass(Kept, frozen=True, kw_only=True):
     """A device's pass in one room, given for one name: who joins under another one is somebody else.
 
     Attributes
@@ -96,43 +119,67 @@ class SavedPass(Struct, frozen=True, kw_only=True):
         How the host was known when it gave the pass: of that much is the pass a proof (`Newcomer.met`).
     """
 
-    v: Annotated[int, Meta(ge=1)] = VERSION
-    saved: float = 0.0
-    code: _Code
     name: _Name
     pass_: Secret = msgspec.field(name="pass")
     met: Literal["proved", "confirmed", "first"]
 
-    def __repr__(self) -> str:
-        return f"SavedPass(code={self.code!r}, …)"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("code", self.code)]
-
-
-Saved = SavedGate | SavedPass
 S = TypeVar("S", SavedGate, SavedPass)
 
 
 class Slot:
-    """One file, and the lock by which this process alone uses it."""
+    """One file, and the lock by which this process alone uses it. For any thread."""
 
-    def __init__(self, path: Path, lock: FileLock) -> None:
-        self._path, self._lock = path, lock
+    def __init__(self, path: Path, lock: FileLock | None) -> None:
+        self.path = path
+        self._lock = lock
+        self._turn = threading.Lock()
+        self._over = False
+        self._beside: list[Slot] = []
 
-    def write(self, saved: Saved) -> None:
-        """Save this in place of what was there. Raises `OSError`."""
-        ownfiles.write(self._path, msgspec.json.encode(msgspec.structs.replace(saved, saved=time.time())))
+    def beside(self, kind: str) -> Slot:
+        """Another file of the same code, under the same lock: it ends when this one does."""
+        other = Slot(self.path.with_name(f"{self.path.stem}{kind}.json"), None)
+        self._beside.append(other)
+        return other
+
+    def write(self, saved: Kept) -> None:
+        """Save this in place of what was there, unless it is given back. Raises `OSError`."""
+        data = msgspec.structs.replace(saved, saved=time.time()).packed()
+        with self._turn:
+            if not self._over:
+                ownfiles.write(self.path, data)
+
+    def touch(self) -> None:
+        """What is saved still counts now. Never raises."""
+        with contextlib.suppress(OSError), self._turn:
+            if not self._over:
+                os.utime(self.path)
 
     def remove(self) -> None:
         """Forget what is saved here. Never raises."""
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), self._turn:
+            self.path.unlink(missing_ok=True)
+
+    def end(self, *, keep: bool) -> None:
+        """Give it back: what is saved stays for the next process, or is forgotten. Never raises.
+
+        A write that is under way in another thread ends first, and none comes after it.
+        """
+        for other in self._beside:
+            other.end(keep=keep)
+        with self._turn:
+            over, self._over = self._over, True
+            if not keep and not over:
+                with contextlib.suppress(OSError):
+                    self.path.unlink(missing_ok=True)
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock.release()
 
     def release(self) -> None:
         """Another process may use it from now on. Never raises."""
-        with contextlib.suppress(OSError):
-            self._lock.release()
+        self.end(keep=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +204,11 @@ class Claim(Generic[S]):
 def is_on() -> bool:
     """Whether secrets are saved and read at all: ``POOLED_KEEP_SECRETS``."""
     return os.environ.get("POOLED_KEEP_SECRETS", "").strip().lower() not in ("0", "false", "no", "off")
+
+
+def is_code(text: str) -> bool:
+    """Whether this is a room's code, which may become a file's name."""
+    return _CODE.fullmatch(text) is not None
 
 
 def folder(kind: Kind) -> Path:
@@ -189,7 +241,7 @@ def claim_pass(code: str, name: str) -> Claim[SavedPass]:
 
 
 def _claim(kind: Kind, form: type[S], names: list[str], fits: Callable[[S], bool]) -> Claim[S]:
-    if not is_on() or not _CODE.fullmatch(names[0].partition("-")[0]):  # it becomes a file's name
+    if not is_on() or not is_code(names[0].partition("-")[0]):
         return Claim()
     try:
         where = folder(kind)
@@ -209,7 +261,7 @@ def _claim(kind: Kind, form: type[S], names: list[str], fits: Callable[[S], bool
 def _take(where: Path, form: type[S], names: list[str], fits: Callable[[S], bool]) -> Claim[S]:
     free = None
     for name in sorted(names, key=lambda name: not (where / f"{name}.json").exists()):
-        slot = _lock(where, name)
+        slot = _lock(where, name, LOCK_S if form is SavedGate else 0.0)
         if slot is None:
             continue
         saved = _read(where / f"{name}.json", form)
@@ -226,15 +278,29 @@ def _take(where: Path, form: type[S], names: list[str], fits: Callable[[S], bool
     return Claim(free)
 
 
-def _lock(where: Path, name: str) -> Slot | None:
+def _lock(where: Path, name: str, seconds: float) -> Slot | None:
     """The slot of this name; None: a living process has it."""
     # Taken in one thread and given back in another.
-    lock = FileLock(where / f"{name}.lock", timeout=0, mode=0o600, thread_local=False)
+    lock = FileLock(where / f"{name}.lock", timeout=seconds, mode=0o600, thread_local=False)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=0.02)
     except Timeout:
         return None
     return Slot(where / f"{name}.json", lock)
+
+
+def is_held(code: str) -> bool:
+    """Whether a living process hosts this room here, or takes it back. Never raises."""
+    try:
+        lock = FileLock(folder("rooms") / f"{code}.lock", timeout=0, mode=0o600)
+        if not Path(lock.lock_file).exists():
+            return False
+        with lock:
+            return False
+    except Timeout:
+        return True
+    except Exception:  # a file system without locks: nothing was saved there either
+        return False
 
 
 def _read(path: Path, form: type[S]) -> S | None:
@@ -251,17 +317,19 @@ def _read(path: Path, form: type[S]) -> S | None:
 
 def _clear(where: Path) -> None:
     """Remove what is too old to count, and what a process that was killed left half written."""
-    before = time.time() - AGE_S
+    now = time.time()
     for n, path in enumerate(where.iterdir()):
         if n >= MAX_FILES:
             return
         with contextlib.suppress(OSError, Timeout):
-            if path.lstat().st_mtime >= before:
+            chat = path.name.endswith(f"{ROOM}.json")
+            if path.lstat().st_mtime >= now - (ROOM_AGE_S if chat else AGE_S):
                 continue
             if path.suffix not in (".json", ".lock"):
                 path.unlink(missing_ok=True)
             elif path.suffix == ".json" or not path.with_suffix(".json").exists():
-                lock = path.with_suffix(".lock")
+                lock = path.with_name(f"{path.name.partition('.')[0]}.lock")
                 with FileLock(lock, timeout=0, mode=0o600):  # a machine that slept: its process lives
                     path.unlink(missing_ok=True)
-                    lock.unlink(missing_ok=True)
+                    if not chat or not lock.with_suffix(".json").exists():
+                        lock.unlink(missing_ok=True)

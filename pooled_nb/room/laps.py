@@ -35,6 +35,8 @@ class Verdict(enum.Enum):
     """It answers the oldest lap."""
     STALE = "stale"
     """Of an earlier epoch, or of a lap that failed: drop it."""
+    MISSED = "missed"
+    """It answers a later lap: a frame before it, or its return, was lost on the way."""
     WRONG = "wrong"
     """It answers nothing that was asked: all laps fail."""
 
@@ -44,10 +46,15 @@ class Laps:
 
     ``epoch`` (one byte, so that it wraps) rises at every reset and failure; a return of another epoch
     is dropped.
+
+    Parameters
+    ----------
+    epoch
+        Where those of an earlier chain ended.
     """
 
-    def __init__(self) -> None:
-        self.epoch = 0
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch % 256
         self.times = LapTimes()
         self._flying: deque[Lap] = deque()
 
@@ -71,7 +78,8 @@ class Laps:
             return Verdict.STALE, None
         lap = self._flying[0]
         if not lap.answered_by(frame):
-            return Verdict.WRONG, None
+            later = any(other.answered_by(frame) for other in self._flying)
+            return Verdict.MISSED if later else Verdict.WRONG, None
         self._flying.popleft()
         if not lap.prefill:
             self.times.add(now - lap.sent)

@@ -22,6 +22,8 @@ def device_line(
     progress: int | None,
     out: str,
     dealt: bool,
+    silent_s: int = 0,
+    patience_s: int = 0,
 ) -> DeviceLine:
     """What the roster, the link and the deal say of one device.
 
@@ -35,6 +37,8 @@ def device_line(
         Why it holds no layers, as ``ai-layers`` says it.
     dealt
         Whether layers were dealt: before that, who lends is going to be a worker.
+    silent_s, patience_s
+        See `DeviceLine`.
     """
     me = member.id == mesh.id
     facts = None if me else mesh.facts(member.id)
@@ -54,6 +58,8 @@ def device_line(
         path="" if me else facts.path if facts else "unknown",
         out=out,
         me=me,
+        silent_s=silent_s,
+        patience_s=patience_s,
     )
 
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A device that cannot hold its layers: it is left out of the next deal."""
+    """A device that cannot hold its layers: it is left out of the next deal.
+
+    ``killed``: its process was, or its memory ran out; with less of the model it may do.
+    """
 
     id: str
     name: str
     why: str
+    killed: bool = False
 
 
 @dataclass(slots=True)
@@ -42,10 +46,16 @@ class Loading:
             self.pct[id] = 100
             self._changed.set()
 
-    def failed(self, id: str, why: str) -> None:
+    def again(self, id: str) -> None:
+        """A device that was ready was told anew."""
+        if id in self.names:
+            self.ready.discard(id)
+            self.pct[id] = 0
+
+    def failed(self, id: str, why: str, *, killed: bool = False) -> None:
         """A device cannot, or is gone. The first trouble counts."""
         if id in self.names and self.trouble is None:
-            self.trouble = Trouble(id, self.names[id], why)
+            self.trouble = Trouble(id, self.names[id], why, killed)
             self._changed.set()
 
     @property

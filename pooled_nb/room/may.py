@@ -17,6 +17,7 @@ def verbs(
     again: Sequence[Again] = (),
     lobby: bool = False,
     others: bool = False,
+    asks: bool = False,
 ) -> list[Verb]:
     """What may be done, the most obvious first.
 
@@ -32,6 +33,8 @@ def verbs(
         Somebody waits to be let in.
     others
         There are other devices, one of which may be thrown out.
+    asks
+        An answer is under way; it may wait.
     again
         What may be done with the newest answer, by its asker or the host.
     """
@@ -43,9 +46,10 @@ def verbs(
         may += ["allow", "deny"]
     if host and state == "open":
         may.append("start")
-    if host and (state == "degraded" or (state == "online" and changed)):
+    if host and (state in ("degraded", "waiting") or (state == "online" and changed)):
         may.append("redeal")
-    if state == "answering" and (host or mine):
+    runs = state in ("answering", "waiting") or (state in ("degraded", "loading", "away") and (asks or mine))
+    if runs and (host or mine):
         may.append("stop")
     if state == "online":
         may += again

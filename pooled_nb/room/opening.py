@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from pooled_nb.errors import BadOption, RoomError
+from pooled_nb.errors import BadOption, PooledError, RoomError
 from pooled_nb.mesh import codes, runtime
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.mesh.newcomer import Credentials, Newcomer
 from pooled_nb.mesh.rtcnetwork import RtcNetwork
-from pooled_nb.room import keeping, meeting
+from pooled_nb.room import keeping, meeting, resumable
 from pooled_nb.room.core import RoomCore
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.dealing import Split
@@ -23,10 +25,21 @@ from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.doorfacts import Confirm, GateChoices, NetworkChoice
 from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.room.meeting import LOCAL
+from pooled_nb.room.roomfile import Opened, Taken
 from pooled_nb.room.sizing import Drafts
-from pooled_nb.room.thisdevice import ENCODINGS, context, max_download, meta_of, name_of, on_colab
+from pooled_nb.room.thisdevice import (
+    ENCODINGS,
+    context,
+    max_download,
+    meta_of,
+    name_of,
+    on_colab,
+    room_key,
+)
 from pooled_nb.room.ways import Ways
 from pooled_nb.shard import KV_FORMS, ModelFacts, Shard, lend_gb, open_shard
+
+log = logging.getLogger(__name__)
 
 OnProgress = Callable[[int, str], None]
 NO_DRAFTS = "off"
@@ -56,6 +69,7 @@ async def host(
     speculate: bool = True,
     gate: GateChoices | None = None,
     network: NetworkChoice | None = None,
+    taken: Taken | None = None,
     progress: OnProgress | None = None,
 ) -> RoomCore:
     """Open a room for a model; nothing is loaded yet.
@@ -92,6 +106,8 @@ async def host(
         Who comes in; None: a person is asked about whoever proves nothing.
     network
         By which ways connections are looked for; None: this user's settings, then the environment.
+    taken
+        The room that this one goes on with (`resuming`); it is given back where this fails.
 
     Raises
     ------
@@ -99,22 +115,14 @@ async def host(
     """
     say = progress or _silent
     choices = gate or GateChoices()
-    if dtype is not None and dtype not in ENCODINGS:
-        raise BadOption(f"{dtype!r} is no dtype of a room.", f"Choose one of {', '.join(ENCODINGS)}.")
-    if kv not in KV_FORMS:
-        raise BadOption(f"{kv!r} is no way to keep caches.", f"Choose one of {', '.join(KV_FORMS)}.")
-    if draft not in (None, NO_DRAFTS) and not speculate:
-        raise BadOption(
-            "A draft model was named, and nothing is to be guessed ahead.", "Leave one of them out."
-        )
-    room_code = codes.parse(code).code if code else codes.draw()
+    room_code = taken.room.code if taken else codes.parse(code).code if code else codes.draw()
     clock = LoopClock()
     async with contextlib.AsyncExitStack() as undo:
-        claim = await asyncio.to_thread(keeping.claim_gate, room_code)
-        if claim.slot is not None:
-            undo.push_async_callback(asyncio.to_thread, claim.slot.release)
+        claim = taken.claim if taken else await asyncio.to_thread(keeping.claim_gate, room_code)
+        undo.push_async_callback(_give_back, claim)
+        _check(dtype=dtype, kv=kv, draft=draft, speculate=speculate)
         # Whose saved gate can be had is dead, though its process's number may be another's by now.
-        if claim.saved is None and runtime.find(room_code):
+        if taken is None and claim.saved is None and runtime.find(room_code):
             raise RoomError(
                 f"A room {codes.shown(room_code)} is open on this machine already.",
                 "Choose another code, or close it.",
@@ -123,10 +131,13 @@ async def host(
         undo.push_async_callback(shard.close)
         say(0, "looking at this device")
         facts = await shard.device()
-        lends = lend_gb(facts, lend)
+        lends = resumable.lent(taken.room.memory, facts, lend) if taken else lend_gb(facts, lend)
         say(20, f"looking for {model}")
         found = await shard.inspect(
-            model, folder=folder, progress=lambda pct, words: say(20 + pct * 6 // 10, words)
+            model,
+            revision=taken.room.memory.revision or None if taken else None,  # the very files
+            folder=folder,
+            progress=lambda pct, words: say(20 + pct * 6 // 10, words),
         )
         drafts = await _drafts(shard, draft if speculate else NO_DRAFTS, found, say)
         say(90, "opening the room")
@@ -146,6 +157,7 @@ async def host(
                 kv=kv,
                 drafts=drafts,
                 speculate=speculate,
+                copies=room_key(room_code),
             ),
             model=found,
             shard=shard,
@@ -163,6 +175,8 @@ async def host(
             ways=ways,
         )
         undo.push_async_callback(room.leave)
+        if taken is not None:
+            room.recall(taken.room.memory)
         back = await meeting.register(room, place, claim.saved)
         notes = [note for note in (found.note, claim.why) if note]
         notes += [RECLAIMED if back else MOVED] if claim.saved else []
@@ -173,13 +187,55 @@ async def host(
             notes += [why_not] if why_not else []
         notes += _write_runtime_file(room, found)
         closing.callback(runtime.remove, room_code)
+        if taken is not None:
+            notes += resumable.notes(taken.room, lends)
+            if taken.room.memory.started:
+                closing.callback(asyncio.ensure_future(_go_on(room)).cancel)
+        elif code is None:
+            notes += await asyncio.to_thread(resumable.offer)
+        elif claim.saved:
+            notes += await asyncio.to_thread(resumable.anew, room_code)
         room.on_close = closing.pop_all().aclose
         undo.pop_all()
-    room.keep(claim.slot, embedded=room.mesh.server == place.url)
+    room.keep(claim.slot, embedded=room.mesh.server == place.url, opened=Opened(lan=lan, draft=_whole(draft)))
     for note in notes:  # once somebody listens: whoever awaits this sets the callback at once
         clock.call_later(0, partial(_note, room, note))
     say(100, "open")
     return room
+
+
+def _check(*, dtype: str | None, kv: str, draft: str | None, speculate: bool) -> None:
+    """What no room can be is refused before anything is opened. Raises `BadOption`."""
+    if dtype is not None and dtype not in ENCODINGS:
+        raise BadOption(f"{dtype!r} is no dtype of a room.", f"Choose one of {', '.join(ENCODINGS)}.")
+    if kv not in KV_FORMS:
+        raise BadOption(f"{kv!r} is no way to keep caches.", f"Choose one of {', '.join(KV_FORMS)}.")
+    if draft not in (None, NO_DRAFTS) and not speculate:
+        raise BadOption(
+            "A draft model was named, and nothing is to be guessed ahead.", "Leave one of them out."
+        )
+
+
+def _whole(draft: str | None) -> str | None:
+    """A folder by its whole path: the process that goes on may have another working directory."""
+    return os.path.abspath(draft) if draft and os.path.isdir(draft) else draft
+
+
+async def _give_back(claim: keeping.Claim[keeping.SavedGate]) -> None:
+    """The room did not open: what is saved of it stays for the next try."""
+    if claim.slot is not None:
+        await asyncio.to_thread(claim.slot.release)
+
+
+async def _go_on(room: HostRoom) -> None:
+    """Deal again once those are back who held layers; why that failed is told."""
+    try:
+        await room.resume()
+    except PooledError as error:
+        room.say(str(error))
+    except Exception:
+        log.exception("going on failed")
+        room.say("The layers could not be dealt again. Start the room.")
 
 
 async def _drafts(shard: Shard, wanted: str | None, model: ModelFacts, say: OnProgress) -> Drafts:
@@ -284,6 +340,7 @@ async def join(
             newcomer=_newcomer(invite, claim.saved),
             confirm=confirm,
             ways=ways,
+            copies=room_key(invite.code),
         )
         room.keep(claim.slot, called)
         undo.push_async_callback(room.leave)

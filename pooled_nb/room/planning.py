@@ -19,7 +19,8 @@ class Question:
     """What was asked, and by whom. ``feed`` is set when this device asks.
 
     With ``again`` it asks for an answer to be continued or made anew, and ``text`` is empty: the one of
-    ``mid`` (None: the newest), which comes of ``of``. ``mode`` is the rule of when it was asked.
+    ``mid`` (None: the newest), which comes of ``of``. ``mode`` is the rule of when it was asked. ``seed`` was
+    drawn then, for where none is given: asked again after a restart, it gives the same text.
     """
 
     text: str
@@ -30,9 +31,10 @@ class Question:
     mid: int | None = None
     of: object = None
     mode: Visibility = "all"
+    seed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Plan:
     """How one answer is going to be made. ``length`` counts the tokens that come now.
 
@@ -113,7 +115,7 @@ def _new(
         text=text,
         turns=conversation.ask(text, system, anew=last is not None),
         options=options,
-        how=sampling(options, settings.style),
+        how=sampling(options, settings.style, entry.question.seed),
         thinking=settings.thinking if options.thinking is None else options.thinking,
         length=options.max_tokens or settings.max_tokens,
         mode=mode,

@@ -12,13 +12,18 @@ MAX_PER_DEVICE = 2
 Q = TypeVar("Q")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Entry(Generic[Q]):
-    """One question of one device. ``rid`` names it among the device's own questions."""
+    """One question of one device. ``rid`` names it among the device's own questions.
+
+    Each is itself alone: who asked may come back under another id.
+    """
 
     asker: str
     rid: str | None
     question: Q
+    first: bool = False
+    """It ran when the host's process before died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,21 @@ class AskQueue(Generic[Q]):
         """Those that wait, next first."""
         return tuple(self._waiting)
 
-    def offer(self, entry: Entry[Q]) -> int | Refusal:
-        """Take a question: its place from 1, or why not. The caller asks `begin` when nothing runs."""
-        if len(self._waiting) >= MAX_WAITING:
+    def offer(self, entry: Entry[Q], *, first: bool = False) -> int | Refusal:
+        """Take a question: its place from 1, or why not. The caller asks `begin` when nothing runs.
+
+        ``first``: it ran when the host's process before died. It goes before all, and is not counted.
+        """
+        if first:
+            entry.first = True
+            self._waiting.insert(0, entry)
+            return 1
+        counted = [e for e in self._waiting if not e.first]
+        if len(counted) >= MAX_WAITING:
             return Refusal(
                 "queue", f"{MAX_WAITING} questions wait already. Ask again when the queue is shorter."
             )
-        if sum(e.asker == entry.asker for e in self._waiting) >= MAX_PER_DEVICE:
+        if sum(e.asker == entry.asker for e in counted) >= MAX_PER_DEVICE:
             return Refusal(
                 "queue", f"{MAX_PER_DEVICE} of your questions wait already. Wait for an answer first."
             )
@@ -85,6 +98,16 @@ class AskQueue(Generic[Q]):
         """The running or waiting question that matches."""
         known = [*([self.running] if self.running else []), *self._waiting]
         return next((e for e in known if match(e)), None)
+
+    def place(self, entry: Entry[Q]) -> int:
+        """Its place from 1; 0: it does not wait."""
+        return next((i for i, e in enumerate(self._waiting, 1) if e is entry), 0)
+
+    def renamed(self, was: str, now: str) -> None:
+        """A device came back under another id: its questions are its own still."""
+        for entry in [*([self.running] if self.running else []), *self._waiting]:
+            if entry.asker == was:
+                entry.asker = now
 
     def drop(self, asker: str) -> list[Entry[Q]]:
         """The asker left: its waiting questions go."""

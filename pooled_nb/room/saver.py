@@ -1,13 +1,14 @@
-"""Saves a room's secrets while it lives, off the mesh loop: the newest, one write at a time."""
+"""Saves a room's secrets and memory while it lives, off the mesh loop: the newest, one write at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from pooled_nb.mesh.clock import Clock, Timer
-from pooled_nb.room.keeping import Saved, Slot
+from pooled_nb.room.keeping import Kept, Slot
 
 log = logging.getLogger(__name__)
 
@@ -26,18 +27,30 @@ class Saver:
         What to save now; None: nothing yet.
     say
         Tells the person, once, that saving does not work.
+    again_s
+        So often the file says that its room lives.
+    touches
+        It says so by its time alone, where nothing has changed: it is large.
     """
 
     def __init__(
-        self, slot: Slot | None, *, clock: Clock, what: Callable[[], Saved | None], say: Callable[[str], None]
+        self,
+        slot: Slot | None,
+        *,
+        clock: Clock,
+        what: Callable[[], Kept | None],
+        say: Callable[[str], None],
+        again_s: float = AGAIN_S,
+        touches: bool = False,
     ) -> None:
         self._slot, self._clock, self._what, self._say = slot, clock, what, say
-        self._written: Saved | None = None
+        self._again_s, self._touches = again_s, touches
+        self._written: Kept | None = None
         self._due = self._again_due = self._told = False
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         if slot is not None:
-            self._timer = clock.call_later(AGAIN_S, self._again)
+            self._timer = clock.call_later(again_s, self._again)
 
     def changed(self) -> None:
         """What is saved may have changed."""
@@ -48,17 +61,30 @@ class Saver:
             self._task = asyncio.get_running_loop().create_task(self._save(self._slot), name="pooled-save")
 
     async def close(self, *, keep: bool) -> None:
-        """The room is over for this process; ``keep`` what was saved for the next one, or forget it."""
+        """The room is over for this process; ``keep`` what was saved for the next one, or forget it.
+
+        What is kept is first written as it is now. What is to be forgotten is, also where whoever waits here
+        is cut off: the thread that does it is not.
+        """
         slot, self._slot = self._slot, None
         if self._timer is not None:
             self._timer.cancel()
+        if slot is None:
+            return
+        if keep:
+            if self._task is not None:
+                await self._task
+            self._due = True
+            await self._save(slot)
+        else:
+            self._due = False
+        ended = asyncio.get_running_loop().run_in_executor(None, partial(slot.end, keep=keep))
+        await asyncio.shield(ended)
         if self._task is not None:
             await self._task
-        if slot is not None:
-            await asyncio.to_thread(_give_back, slot, keep=keep)
 
     def _again(self) -> None:
-        self._timer = self._clock.call_later(AGAIN_S, self._again)
+        self._timer = self._clock.call_later(self._again_s, self._again)
         self._again_due = True
         self.changed()
 
@@ -68,7 +94,11 @@ class Saver:
             while self._due:
                 again, self._due, self._again_due = self._again_due, False, False
                 saved = self._what()
-                if saved is None or (saved == self._written and not again):
+                same = saved == self._written
+                if saved is None or (same and not again):
+                    continue
+                if same and self._touches:
+                    await asyncio.to_thread(slot.touch)
                     continue
                 await asyncio.to_thread(slot.write, saved)
                 self._written = saved
@@ -87,9 +117,3 @@ class Saver:
                 )
         finally:
             self._task = None
-
-
-def _give_back(slot: Slot, *, keep: bool) -> None:
-    if not keep:
-        slot.remove()
-    slot.release()

@@ -19,11 +19,25 @@ THROWN_OUT = "Ask its host before you join again."
 """What a device hears that is thrown out, after the words that it was."""
 HOST_STARTS = "The room has not started, and here only its host starts it. Ask the host, then ask again."
 """To a guest whose question starts nothing."""
+CLOSING = "Closing once the running answer has ended. %pooled close does it at once."
+"""A host that leaves politely, to its own person."""
+DEALS_AGAIN = "The room deals again; the answer goes on over the devices that are here."
+"""What an answer waits for while layers are loaded."""
+
+
+def not_started(*, again: bool) -> str:
+    """What comes before the reason of a start that did not work."""
+    return "The new deal did not work:" if again else "The room did not start:"
 
 
 def layer_range(lo: int, hi: int) -> str:
     """``[lo, hi)`` as people read it: ``1–10``, or ``7`` for one layer."""
     return f"{lo + 1}–{hi}" if hi - lo > 1 else f"{lo + 1}"
+
+
+def layers_of(lo: int, hi: int) -> str:
+    """``layers 1–10``, or ``layer 7``."""
+    return f"layer{'s' if hi - lo > 1 else ''} {layer_range(lo, hi)}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -63,7 +77,98 @@ def online(names: Sequence[str], *, one_sig: bool, exact: bool, kv: str = "f16")
 def gone(name: str, layers: tuple[int, int], *, left: bool, kicked: bool = False) -> str:
     """A chain device is gone."""
     what = "was taken out" if kicked else "left" if left else "dropped"
-    return f"{name} {what}; layers {layer_range(*layers)} are missing."
+    return f"{name} {what}; {_missing([layers])}."
+
+
+def several_gone(names: Sequence[str], layers: Sequence[tuple[int, int]]) -> str:
+    """Several chain devices are gone."""
+    return f"{listed(names)} are gone; {_missing(layers)}."
+
+
+def _missing(layers: Sequence[tuple[int, int]]) -> str:
+    ranges = listed([layer_range(*r) for r in layers])
+    one = sum(hi - lo for lo, hi in layers) == 1
+    return f"layer {ranges} is missing" if one else f"layers {ranges} are missing"
+
+
+def away(names: Sequence[str]) -> str:
+    """Links to chain devices broke; they may come back."""
+    links = "The link" if len(names) == 1 else "The links"
+    return f"{links} to {listed(names)} broke; the room waits for {'it' if len(names) == 1 else 'them'}."
+
+
+def returning(names: Sequence[str]) -> str:
+    """Chain devices came back, and are not ready yet."""
+    one = len(names) == 1
+    return f"{listed(names)} {'is' if one else 'are'} back; the room waits until {_it(one)} its layers again."
+
+
+def _it(one: bool) -> str:
+    return "it holds" if one else "each holds"
+
+
+def relinking(names: Sequence[str]) -> str:
+    """A link between workers is gone, and is made again."""
+    return f"The link between {listed(names)} is gone; they make a new one."
+
+
+def unlinked(before: str, after: str) -> str:
+    """A link between workers did not come to be again."""
+    return f"The link between {before} and {after} is gone."
+
+
+def stalled(name: str, seconds: float) -> str:
+    """A device that came back loads, and nothing moves."""
+    return f"{name} came back, and has loaded nothing for {seconds:.0f} s."
+
+
+def stopped_responding(name: str, silent_s: int, patience_s: int) -> str:
+    """A device of the chain says nothing while an answer runs (PROTOCOL section 8)."""
+    return f"{name} stopped responding; waiting for it, {silent_s} of {patience_s} s (Stop gives up)."
+
+
+def degraded_here(why: str, *, auto: bool, heals: bool, trouble: str) -> str:
+    """A room that lost something of its deal, to its host's person.
+
+    ``auto``: it deals again by itself; ``heals``: who was missing is back, and the room waits only for its
+    layers or links; ``trouble``: why the newest attempt to deal without did not work.
+    """
+    if heals:
+        return why
+    if trouble:
+        return trouble
+    if auto:
+        return f"{why} The room deals again by itself over the devices here, or now: %pooled redeal."
+    return f"{why} Start the room again to deal over the devices here: %pooled redeal."
+
+
+def degraded_there(why: str, *, auto: bool, heals: bool = False) -> str:
+    """The same to everybody else: only the host can start a room."""
+    if heals:
+        return why
+    return f"{why} {'The room deals again by itself.' if auto else 'The host can start the room again.'}"
+
+
+DEALS = "The room deals again over the devices here."
+"""When it does so by itself."""
+WHOLE = "The room is whole again."
+"""After a sentence that it was not."""
+
+
+def going_on(back: int, of: int, seconds: float) -> str:
+    """A host that was restarted waits for those who held layers."""
+    held = "device that held layers is" if of == 1 else "devices that held layers are"
+    return f"Going on: {back} of {of} {held} back, waiting up to {seconds:.0f} s."
+
+
+def going_on_for(name: str, seconds: float) -> str:
+    """It waits for who was being answered."""
+    return f"Going on: waiting up to {seconds:.0f} s for {name}, whose answer was under way."
+
+
+def not_without(names: Sequence[str], why: str) -> str:
+    """Devices want memory back that the room cannot do without."""
+    return f"{listed(names)} cannot be let go: {why}"
 
 
 def first(text: str) -> str:

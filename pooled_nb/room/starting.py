@@ -6,19 +6,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pooled_nb.errors import ShardDied
-from pooled_nb.mesh.clock import Clock
+from pooled_nb.errors import OutOfMemory, ShardDied
+from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.liveness import LATE_S
 from pooled_nb.mesh.messages import deal as wire
-from pooled_nb.mesh.versions import PROTOCOL
-from pooled_nb.room.chain import ENCODING
 from pooled_nb.room.dealing import Deal
 from pooled_nb.room.loading import Loading, Trouble
+from pooled_nb.room.loadmessage import load_message
 from pooled_nb.room.outbox import Outbox
 from pooled_nb.room.sizing import Drafts, Form, draft_bytes
 from pooled_nb.room.worker import PROGRESS_S
-from pooled_nb.shard import KVQ, FileFact, LoadSpec, ModelFacts, Shard
+from pooled_nb.shard import LoadSpec, ModelFacts, Shard
 
 OnProgress = Callable[[int, str], None]
+
+AWAY_S = 15.0
+"""So long a start waits for a device whose link broke: as long as for one that says nothing."""
 
 
 class Start:
@@ -63,6 +66,7 @@ class Start:
         self._outbox, self._clock, self._on_progress = outbox, clock, on_progress
         self._own_error: Exception | None = None
         self._lends_gb, self._hears = lends_gb, hears
+        self._away: dict[str, Timer] = {}
 
     async def run(self) -> Trouble | None:
         """Load everywhere: None when all are ready, else the first device in trouble.
@@ -74,7 +78,7 @@ class Start:
         """
         for seat in self.deal.seats[1:]:
             if not self._outbox.send(seat.id, self._message(seat.id)):
-                self.loading.failed(seat.id, "there is no link to it")
+                self.loading.failed(seat.id, "there is no link to it.")
         own = asyncio.create_task(self._load_own(), name="pooled-host-load")
         teller = asyncio.create_task(self._tell(), name="pooled-host-progress")
         try:
@@ -83,6 +87,8 @@ class Start:
                 raise self._own_error or ShardDied(trouble.why, "Start the room again to load it anew.")
             return trouble
         finally:
+            for timer in self._away.values():
+                timer.cancel()
             for task in (own, teller):
                 task.cancel()
             await asyncio.gather(own, teller, return_exceptions=True)
@@ -94,7 +100,7 @@ class Start:
             )
         except Exception as error:  # whatever it is, the start must not wait for ever
             self._own_error = error
-            self.loading.failed(self._me, str(error))
+            self.loading.failed(self._me, str(error), killed=isinstance(error, ShardDied | OutOfMemory))
             return
         self.drafts, self.note = loaded.drafts, loaded.note
         self.loading.is_ready(self._me, ckpt=True)
@@ -145,7 +151,39 @@ class Start:
             case wire.Ready():
                 self.loading.is_ready(sender, ckpt=message.ckpt)
             case wire.Error() if message.load:
-                self.loading.failed(sender, message.message)
+                self.loading.failed(sender, message.message, killed=message.killed)
+
+    def away(self, id: str) -> None:
+        """The link to a device broke: its process may live, and load on."""
+        if self.deal.seat(id) and id not in self._away:
+            self._wait_for(id)
+
+    def _wait_for(self, id: str) -> None:
+        due = self._clock.now() + AWAY_S
+
+        def over() -> None:
+            if self._clock.now() - due > LATE_S:  # this device slept: it judges nobody by that
+                self._wait_for(id)
+            else:
+                self.lost(id, "its link broke.")
+
+        self._away[id] = self._clock.call_later(AWAY_S, over)
+
+    def back(self, id: str, was: str) -> None:
+        """A device is in again. Under its id it lives, and is told once more; under another it began anew."""
+        if timer := self._away.pop(was, None):
+            timer.cancel()
+        if not self.deal.seat(was):
+            return
+        if id != was:
+            self.lost(was, "its process began anew.")
+            return
+        self.loading.again(id)
+        self._outbox.send(id, self._message(id))
+
+    def lost(self, id: str, why: str, *, left: bool = False) -> None:
+        """A device is gone. Where it was loading, memory that ran out is the usual cause."""
+        self.loading.failed(id, why, killed=not left and id not in self.loading.ready)
 
     def _unlinked(self, sender: str, other: str) -> None:
         """A link between two workers did not come to be: whichever the host no longer hears is to blame."""
@@ -163,33 +201,7 @@ class Start:
             await self._clock.sleep(PROGRESS_S)
 
     def _message(self, id: str) -> wire.Load:
-        seat = self.deal.seat(id)
-        assert seat is not None
-        before, after = self.deal.neighbours(id)
-        model = self._model
-        return wire.Load(
-            v=PROTOCOL,
-            model=model.repo,
-            range=[seat.lo, seat.hi],
-            ctx=self.deal.ctx,
-            kv=self.deal.kv,
-            next=after,
-            host=self._me,
-            nb=wire.NbLoad(
-                repo=model.repo,
-                revision=model.revision,
-                config=model.config_sha256,
-                files={name: _facts(file) for name, file in model.files.items()},
-                dtype=self.deal.dtype,
-                enc=ENCODING[self.deal.dtype].name.lower(),
-                width=self.deal.width,
-                cols=self.deal.cols,
-                kvq=KVQ if self.deal.kv == "q8" else None,
-                prev=before,
-                ranges=self.deal.ranges,
-                deal=self.number,
-            ),
-        )
+        return load_message(self.deal, id, model=self._model, host=self._me, number=self.number)
 
 
 def _files(model: ModelFacts) -> dict[str, Any]:
@@ -201,9 +213,3 @@ def _files(model: ModelFacts) -> dict[str, Any]:
         "config_sha256": model.config_sha256,
         "files": model.files,
     }
-
-
-def _facts(file: FileFact) -> dict[str, object]:
-    """One file as the deal says it; what is not known is left out, never null (PROTOCOL section 3)."""
-    known = {"sha256": file.sha256, "sample": file.sample}
-    return {"size": file.size, **{name: value for name, value in known.items() if value}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Any, get_args
 
@@ -47,8 +48,23 @@ def numbers(options: AskOptions, style: Style | None) -> tuple[float | None, int
     )
 
 
-def sampling(options: AskOptions, style: Style) -> Sampling:
-    """The sampler of one question; a seed is drawn where none is given and tokens are drawn at all."""
+def draw_seed() -> int:
+    """A seed for who gave none."""
+    return secrets.randbelow(2**31)
+
+
+def seed_of(rid: str) -> int:
+    """The seed of a device's question that gives none: the ``rid`` that was drawn there names it, so that the
+    same question, asked again of a host that was started anew, gives the same text.
+    """
+    return int.from_bytes(hashlib.sha256(f"pooled-seed-v1\n{rid}".encode()).digest()[:4], "big") >> 1
+
+
+def sampling(options: AskOptions, style: Style, drawn: int | None = None) -> Sampling:
+    """The sampler of one question; where no seed is given and tokens are drawn at all, it has a drawn one.
+
+    ``drawn``: that which was drawn when the question was asked; None: it is drawn now.
+    """
     temperature, top_k = numbers(options, style)
     greedy = Sampling(
         repetition_penalty=options.repetition_penalty or 1.0,
@@ -58,13 +74,14 @@ def sampling(options: AskOptions, style: Style) -> Sampling:
     )
     if not temperature:
         return greedy
+    seed = drawn if options.seed is None else options.seed
     return msgspec.structs.replace(
         greedy,
         temperature=temperature,
         top_k=top_k or 0,
         top_p=options.top_p or 1.0,
         min_p=options.min_p or 0.0,
-        seed=options.seed if options.seed is not None else secrets.randbelow(2**31),
+        seed=draw_seed() if seed is None else seed,
     )
 
 
@@ -92,9 +109,12 @@ def check_settings(settings: ChatSettings) -> ChatSettings:
     thinking = plain(settings.thinking)
     if thinking is not None and not isinstance(thinking, bool):
         raise BadOption(f"thinking is {thinking!r}.", "Use True, False, or None for the model's own way.")
+    redeal = plain(settings.redeal)
+    if not isinstance(redeal, bool):
+        raise BadOption(f"redeal is {redeal!r}.", "Use True or False.")
     if why := wrong_system(settings.system):
         raise BadOption(*why)
-    return msgspec.structs.replace(settings, max_tokens=length, thinking=thinking)
+    return msgspec.structs.replace(settings, max_tokens=length, thinking=thinking, redeal=redeal)
 
 
 def wrong_system(text: Any) -> tuple[str, str] | None:

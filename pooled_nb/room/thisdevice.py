@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 
@@ -20,6 +21,17 @@ ENCODINGS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 def on_colab() -> bool:
     """Whether this is a Colab runtime: its rules forbid to compute for others (DESIGN section 7)."""
     return "COLAB_RELEASE_TAG" in os.environ or "COLAB_GPU" in os.environ
+
+
+def room_key(code: str) -> str:
+    """What disk copies of a room's checkpoints are kept under: never its code, which lets people in.
+
+    Empty, so that none are kept, unless this device's person asked for them (``POOLED_KEEP_CHECKPOINTS``):
+    they hold what others said in the room.
+    """
+    if os.environ.get("POOLED_KEEP_CHECKPOINTS", "").strip().lower() not in ("1", "true", "yes", "on"):
+        return ""
+    return hashlib.sha256(f"pooled-copies-v1\n{code}".encode()).hexdigest()[:32]
 
 
 def max_download() -> float:

@@ -40,6 +40,16 @@ class Transcript:
         self._open = False
         """It may go on."""
         self._goes_on = False
+        self._before: chat.GenStart | None = None
+        """The answer that was under way when the link to the host broke."""
+        self._aside: chat.GenStart | None = None
+        """An answer that is told again while a newer one is on the screen; ``_heard`` is its text."""
+        self._heard = ""
+
+    @property
+    def under_way(self) -> int:
+        """``mid`` of the answer under way, shown or not; 0: there is none."""
+        return self._question.mid if self._question else 0
 
     @property
     def newest(self) -> int:
@@ -54,25 +64,48 @@ class Transcript:
             return []
         return ["continue", "regen"] if self._open else ["regen"]
 
-    def read(self, message: Message) -> bool:
-        """Take a message of the host; whether something shown changed."""
+    def back(self, was: str, now: str) -> None:
+        """The link to the host broke and stands again; this device was ``was`` there, and is ``now``.
+
+        What was under way may have ended meanwhile, and nobody would say so: if it has not, the host begins
+        to tell it again.
+        """
+        self._before, self._question = self._question, None
+        self.answering = self.text = ""
+        self._goes_on, self._aside = False, None
+        if was and self._owner == was:
+            self._owner = now
+
+    def read(self, message: Message, *, replay: bool = False) -> bool:
+        """Take a message of the host; whether something shown changed.
+
+        ``replay``: it begins an answer that this device asked for before the link to the host broke, and
+        that may have begun, or be over, by now (`Asked.is_replay`).
+        """
         match message:
             case chat.GenStart():
-                self._begin(message)
+                return self._begin(message, replay=replay)
+            case chat.Token() if self._aside and message.mid == self._aside.mid:
+                self._heard = (self._heard + message.text)[:MAX_TEXT]
             case chat.Token() if self._question and not self._question.hidden:
+                if message.mid not in (None, self._question.mid):
+                    return False
                 self.text = (self.text + message.text)[:MAX_TEXT]
+            case chat.GenDone() if self._aside and message.mid == self._aside.mid:
+                return self._finish_aside(self._aside, message)
             case chat.GenDone():
+                if self._question and message.mid not in (None, self._question.mid):
+                    return False
                 self._finish(message)
             case chat.Regen():
                 if self._shows(message.mid):
                     self.items = self.items[:-1]
                     self._shown, self._keep_owner = False, True
             case chat.History():
-                self.items = list(message.items)[-SHOWN:]
-                self._shown, self._owner = bool(self.items), ""
+                self._take_history(message)
             case chat.Reset():
                 # The answer under way belongs to the old chat: its end adds nothing to the new one.
-                self.items, self.text, self._question = [], "", None
+                self.items, self.text, self._question, self._aside = [], "", None, None
                 self._shown, self._keep_owner, self._owner = False, False, ""
             case _:
                 return False
@@ -82,7 +115,25 @@ class Transcript:
         """Whether the last item is that answer; a host that names none means the newest."""
         return self._shown and mid in (None, self.items[-1].mid)
 
-    def _begin(self, message: chat.GenStart) -> None:
+    def _take_history(self, message: chat.History) -> None:
+        """What there was, for a newcomer; who comes back knows already whose the last one is."""
+        before = self.items[-1].mid if self._shown and self.items else None
+        self.items = list(message.items)[-SHOWN:]
+        self._shown = bool(self.items)
+        if before is None or not self.items or self.items[-1].mid != before:
+            self._owner = ""
+
+    def _begin(self, message: chat.GenStart, *, replay: bool) -> bool:
+        mids = [item.mid for item in self.items if item.mid is not None]
+        newest = max(mids, default=0)
+        if self._is_over(message) or (replay and message.mid < max(newest, self.under_way)):
+            # Told to its asker once more: it is on the screen, or belongs before what is.
+            self._aside, self._heard = message, ""
+            return False
+        if mids and message.mid <= newest:  # the host counts anew: it began another chat
+            self.items, self._shown = [], False
+        before, self._before = self._before or self._question, None
+        same = before is not None and before.mid == message.mid
         self._goes_on = message.cont and not message.hidden and self._shows(message.of)
         if message.cont and not self._goes_on:
             # Its beginning is not on this screen: the rest alone would look like the whole.
@@ -91,9 +142,32 @@ class Transcript:
         self.answering = message.name or "a question"
         if self._goes_on:
             self.text = self.items[-1].reply
-        elif not self._keep_owner:
+        elif not (self._keep_owner or same):
             self._owner = message.asker or ""
         self._keep_owner = False
+        return True
+
+    def _is_over(self, message: chat.GenStart) -> bool:
+        """Whether the screen shows that answer as one that has ended."""
+        known = next((item for item in self.items if item.mid == message.mid), None)
+        return known is not None and not message.hidden and message.text in (None, known.text)
+
+    def _finish_aside(self, asked: chat.GenStart, message: chat.GenDone) -> bool:
+        """An answer was told again to its end: it is shown where it belongs, unless it is shown already."""
+        self._aside = None
+        if asked.hidden or message.hidden or asked.cont or any(i.mid == asked.mid for i in self.items):
+            return False
+        item = chat.Exchange(
+            name=asked.name or "",
+            text=asked.text or "",
+            reply=self._heard,
+            stats=message.stats or "",
+            mid=asked.mid,
+        )
+        later = [i for i in self.items if (i.mid or 0) > asked.mid]
+        earlier = [i for i in self.items if (i.mid or 0) <= asked.mid]
+        self.items = [*earlier, item, *later][-SHOWN:]
+        return True
 
     def _finish(self, message: chat.GenDone) -> None:
         asked, self._question = self._question, None

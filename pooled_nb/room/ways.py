@@ -152,6 +152,11 @@ class Ways:
         mine = self._mine.relay_only
         return bool(self._from_env().relay_only) if mine is None else mine
 
+    @property
+    def choice(self) -> NetworkChoice:
+        """What this device's person said for this room; a relay in it is a secret."""
+        return self._choice
+
     async def close(self) -> None:
         """Ask nobody any more."""
         self._closed = True

@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import os
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Protocol
 
-import msgspec
+from msgspec import structs
 
-from pooled_nb.errors import FrameRefused, ModelNotSupported, PooledError
+from pooled_nb.errors import FrameRefused, ModelNotSupported, OutOfMemory, PooledError, ShardDied
 from pooled_nb.mesh.clock import Clock
-from pooled_nb.mesh.frame import Frame, Kind
-from pooled_nb.mesh.messages import Message, deal
-from pooled_nb.mesh.versions import PROTOCOL
-from pooled_nb.room.chain import ENCODING
-from pooled_nb.shard import KV_FORMS, KVQ, Columns, Control, FileFact, Forwarded, Loaded, LoadSpec, Shard
+from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.messages import deal
+from pooled_nb.room import onward, same
+from pooled_nb.room.linking import Links, linked
+from pooled_nb.room.loadspec import Own, spec_of
+from pooled_nb.room.losses import MISSED, NEXT_IS_GONE
+from pooled_nb.room.same import Held
+from pooled_nb.shard import Forwarded, Loaded, LoadSpec, Shard
 
 log = logging.getLogger(__name__)
 
 PROGRESS_S = 0.6
 QUEUED_FRAMES = 256
 """Frames that may wait for the shard: what a wire may hand over at once (PROTOCOL section 5)."""
-
-
-def room_key(code: str) -> str:
-    """What disk copies of a room's checkpoints are kept under: never its code, which lets people in.
-
-    Empty, so that none are kept, unless this device's person asked for them (``POOLED_KEEP_CHECKPOINTS``):
-    they hold what others said in the room.
-    """
-    if os.environ.get("POOLED_KEEP_CHECKPOINTS", "").strip().lower() not in ("1", "true", "yes", "on"):
-        return ""
-    return hashlib.sha256(f"pooled-copies-v1\n{code}".encode()).hexdigest()[:32]
-
-
-class Links(Protocol):
-    """What a worker needs of the mesh."""
-
-    def send(self, to: str, message: Message) -> bool:
-        """One control message."""
-
-    def send_frame(self, to: str, frame: Frame) -> bool:
-        """One frame."""
-
-    def chain(self, ids: Sequence[str]) -> None:
-        """Whose frames count."""
-
-    async def connect(self, to: str) -> None:
-        """A link to a device of the roster."""
+NO_LINK = "There is no link to the next device."
+MEMORY = "This device ran out of memory. Close other programs that use it, or let it lend less."
 
 
 class Worker:
@@ -58,8 +33,6 @@ class Worker:
 
     Parameters
     ----------
-    me
-        This device's id.
     folder
         Where this device finds the model's files, if its person said so.
     lends_gb
@@ -67,15 +40,25 @@ class Worker:
     max_download_gb
         What a deal may make it download: above that it refuses in words (PROTOCOL section 6).
     room
-        See `room_key`; empty: no checkpoint is kept on disk.
+        What disk copies of its checkpoints are kept under; empty: none are.
     on_change
-        Called when `layers`, `progress` or `trouble` changed.
+        Called when `layers`, `progress`, `trouble` or `unlinked` changed.
+
+    Attributes
+    ----------
+    layers
+        Those that it holds for the room; None: none.
+    progress
+        Percent, while it loads.
+    trouble
+        Why it holds no layers, in words with the next step; empty: nothing went wrong.
+    unlinked
+        Why its layers are not part of the chain although it holds them.
     """
 
     def __init__(
         self,
         *,
-        me: str,
         links: Links,
         shard: Callable[[], Shard],
         clock: Clock,
@@ -87,12 +70,23 @@ class Worker:
     ) -> None:
         self.layers: tuple[int, int] | None = None
         self.progress: int | None = None
-        self.trouble = ""
-        self._me, self._links, self._shard, self._clock = me, links, shard, clock
-        self._folder, self._lends_gb, self._on_change = folder, lends_gb, on_change
-        self._max_download_gb, self._room = max_download_gb, room
+        self.trouble = self.unlinked = ""
+        self._links, self._shard, self._clock, self._on_change = links, shard, clock, on_change
+        self._own = Own(folder, lends_gb, max_download_gb, room)
+        self._held: Held | None = None
+        """What the shard holds for sure, whether or not it is part of a chain now."""
+        self._coming: deal.Load | None = None
+        """The deal that is loaded or linked, or that found no link."""
+        self._loads: LoadSpec | None = None
+        """What is read for it, until it is held."""
+        self._dirty = False
+        """The shard may hold something: a load that nobody waits for any more still ends there."""
+        self._asked_link = False
+        """``ai-next`` came while it loads: the host waits for ``ai-linked``, too."""
+        self._owed: Sequence[int] | None = None
+        """Slots of the ``ai-ready`` that the host waits for; None: it waits for none."""
         self._deal: deal.Load | None = None
-        self._number = 0
+        """The deal that runs."""
         self._newest = 0
         self._commands: set[asyncio.Task[None]] = set()
         self._loading: asyncio.Task[None] | None = None
@@ -101,32 +95,81 @@ class Worker:
         self._fresh = True
         """Discard frames until one with ``reset``: after `ai-load`, and after an error."""
 
-    def load(self, message: deal.Load) -> None:
-        """Take a deal; the one before is dropped. The newest command wins."""
-        self._command(lambda: self._load(message), unload=False)
+    # -- what the host says ------------------------------------------------------------------------
 
-    def drop(self) -> None:
-        """Hold nothing: what loads or runs ends, and the memory is given back."""
-        self._command(None, unload=self._deal is not None or self._loading is not None)
+    def load(self, message: deal.Load) -> None:
+        """Take a deal; the one before is dropped. The newest command wins.
+
+        What is held already is kept, and the same load that is under way goes on (PROTOCOL section 3: the
+        host sends ``ai-load`` again to who comes back).
+        """
+        spec = spec_of(message, self._own)
+        self.trouble = ""
+        if isinstance(spec, str):
+            self._command(lambda: self._refuse(spec), coming=message)
+        elif spec == self._loads:
+            self._coming = message
+            self._tell_chain()
+        elif same.holds(self._held, spec):
+            self._command(lambda: self._link(()), coming=message, keep=(spec.lo, spec.hi), owed=())
+        else:
+            self._command(lambda: self._load(spec), coming=message, loads=spec)
+
+    def next(self, message: deal.Next, host: str) -> None:
+        """The device after this one changed, or its link is to be made anew."""
+        known = self._deal or self._coming
+        if known is None:
+            self._links.send(host, deal.Linked(next=message.next))
+            return
+        coming, owed = structs.replace(known, next=message.next), self._owed
+        if self._loads:
+            self._coming, self._asked_link = coming, True
+            self._tell_chain()
+            return
+        self._command(
+            lambda: self._link(owed, relink=message.relink, asked=True),
+            coming=coming,
+            keep=self.layers,
+            owed=owed,
+        )
+
+    def drop(self, why: str = "") -> None:
+        """Hold nothing: what loads or runs ends, and the memory is given back.
+
+        ``why``: for `trouble`, where this device has no words of its own for it.
+        """
+        self.trouble = self.trouble or why
+        self._command(None, unload=self._dirty)
+
+    def lends(self, gb: float) -> None:
+        """Hold so much at most, from the next load on."""
+        self._own = Own(self._own.folder, gb, self._own.max_download_gb, self._own.room)
 
     async def close(self) -> None:
         """Let go of everything; the shard is closed by whoever opened it."""
-        self._command(None, unload=False)
+        self._command(None)
         while self._commands:
             await asyncio.wait(set(self._commands))
 
     def lost(self, why: str) -> None:
         """The shard died: its layers are gone, and the host must know (it deals again)."""
-        host = self._deal.host if self._deal else ""
-        self._command(None, unload=False)
-        self._set_trouble(why)
-        if host:
-            self._links.send(host, deal.Error(message=why[:2_000], load=True, deal=self._number))
+        known = self._deal or self._coming
+        self._held, self._dirty = None, False
+        if known:
+            self._tell_lost(known, why, killed=True)
+            self.trouble = why
+        else:  # whoever waited for it has said more
+            self.trouble = self.trouble or why
+        self._command(None)
 
     def needs(self, id: str) -> bool:
-        """Whether this device is a neighbour in the chain."""
-        nb = self._deal.nb if self._deal else None
-        return self._deal is not None and (id == self._deal.next or (nb is not None and id == nb.prev))
+        """Whether this device is a neighbour in the chain.
+
+        Not the next one while its link is being made: that an older one ends is no news then.
+        """
+        known = self._deal or self._coming
+        after = self._deal is not None and id == self._deal.next
+        return after or (known is not None and known.nb is not None and id == known.nb.prev)
 
     def on_frame(self, sender: str, frame: Frame) -> None:
         """Queue a frame; only those from the device before count."""
@@ -142,17 +185,31 @@ class Worker:
 
     # -- commands: one after the other, the newest wins ----------------------------------------------
 
-    def _command(self, job: Callable[[], Coroutine[object, object, None]] | None, *, unload: bool) -> None:
+    def _command(
+        self,
+        job: Callable[[], Coroutine[object, object, None]] | None,
+        *,
+        coming: deal.Load | None = None,
+        keep: tuple[int, int] | None = None,
+        loads: LoadSpec | None = None,
+        owed: Sequence[int] | None = None,
+        unload: bool = False,
+    ) -> None:
+        """End what loads or runs, then do this. ``keep``: layers that stay, and are shown meanwhile."""
         self._newest += 1
         mine, loading, running = self._newest, self._loading, self._running
-        self._deal, self.layers, self.progress, self._fresh = None, None, None, True
+        self._deal, self._coming, self._loads, self._asked_link = None, coming, loads, False
+        self._owed = owed
+        self.layers, self.progress, self.unlinked, self._fresh = keep, None, "", True
         self._loading = self._running = None
         self._frames = asyncio.Queue(QUEUED_FRAMES)
 
+        # Now, not when its turn comes: what has just ended must not count as what this one asks for.
+        tasks = [t for t in (loading, running) if t]
+        for task in tasks:
+            task.cancel()
+
         async def obey() -> None:
-            tasks = [t for t in (loading, running) if t]
-            for task in tasks:
-                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if mine != self._newest:
                 return
@@ -169,6 +226,7 @@ class Worker:
         self._on_change()
 
     async def _unload(self) -> None:
+        self._held, self._dirty = None, False
         try:
             await self._shard().unload()
         except PooledError:
@@ -176,159 +234,146 @@ class Worker:
 
     # -- loading -----------------------------------------------------------------------------------
 
-    async def _load(self, message: deal.Load) -> None:
-        host, number = message.host, message.nb.deal if message.nb else 0
-        self._number = number
+    async def _refuse(self, why: str) -> None:
+        self._give_up(ModelNotSupported(why))
+
+    async def _load(self, spec: LoadSpec) -> None:
+        self._tell_chain()
+        self._held, self._dirty = None, True
         try:
-            spec = self._spec(message)
-            if isinstance(spec, str):
-                raise ModelNotSupported(spec)
-            if message.nb:
-                self._links.chain([message.nb.prev, host if message.next == "host" else message.next])
-            loaded = await self._load_range(message, spec)
-            if message.next != "host" and not await self._linked(message.next):
-                self._set_trouble("there is no link to the next device.")
-                self._links.send(host, deal.Linked(next=message.next))
-                return
+            loaded = await self._load_range(spec)
+            self._loads, self._held = None, Held.of(spec, loaded)
         except Exception as error:  # whatever it is, the host must hear of it
-            if not isinstance(error, PooledError):
-                log.exception("loading failed")
-            self._set_trouble(str(error))
-            self._links.send(host, deal.Error(message=str(error)[:2_000], load=True, deal=number))
+            self._loads = None
+            self._give_up(error)
             return
-        self._deal, self.layers, self.progress, self.trouble = message, (spec.lo, spec.hi), None, ""
-        self._running = asyncio.create_task(self._run(message), name="pooled-worker-run")
-        self._links.send(host, deal.Ready(slots=loaded.slots, ckpt=True, deal=number))
-        self._on_change()
+        self.layers, self._owed = (spec.lo, spec.hi), loaded.slots
+        await self._link(loaded.slots, asked=self._asked_link)
 
-    def _spec(self, message: deal.Load) -> LoadSpec | str:
-        """What to load, or why this deal cannot be taken."""
-        if message.v != PROTOCOL:
-            return (
-                f"The deal is for room protocol {message.v}, this device speaks {PROTOCOL}. Update the older."
-            )
-        nb = message.nb
-        if nb is None:
-            return "The host does not say which files the model is made of. It needs pooled_nb."
-        if nb.dtype not in ENCODING or nb.enc != ENCODING[nb.dtype].name.lower():
-            return f"Dtype {nb.dtype!r} and encoding {nb.enc!r} do not go together. Update the older device."
-        if message.kv not in KV_FORMS or nb.kvq != (KVQ if message.kv == "q8" else None):
-            return f"Caches kept as {message.kv!r} ({nb.kvq!r}) are not known here. Update the older device."
-        if nb.quant is not None:
-            return f"Weights kept as {nb.quant!r} are not known here. Update the older device."
-        lo, hi = message.range
-        if not lo < hi:
-            return f"The deal's layer range {lo}–{hi} is empty."
-        files: dict[str, FileFact] = {}
-        for name, facts in nb.files.items():
-            try:
-                files[name] = msgspec.convert(facts, FileFact)
-            except msgspec.ValidationError:
-                return f"The deal's file list is wrong at {name!r}."
-        return LoadSpec(
-            repo=nb.repo,
-            revision=nb.revision,
-            folder=self._folder,
-            config_sha256=nb.config,
-            lo=lo,
-            hi=hi,
-            ends=False,
-            ctx=message.ctx,
-            dtype=nb.dtype,
-            files=files,
-            width=nb.width,
-            cols=nb.cols,
-            attn=nb.attn,
-            experts=nb.experts,
-            exact=nb.width > 1,
-            max_gb=self._lends_gb,
-            max_download_gb=self._max_download_gb,
-            kv=message.kv,
-            room=self._room,
-        )
-
-    async def _linked(self, next_device: str) -> bool:
-        try:
-            await self._links.connect(next_device)
-        except PooledError as error:
-            log.info("no link to the next device: %s", error)
-            return False
-        return True
-
-    async def _load_range(self, message: deal.Load, spec: LoadSpec) -> Loaded:
+    async def _load_range(self, spec: LoadSpec) -> Loaded:
         said = 0.0
 
         def progress(pct: int, _words: str) -> None:
             nonlocal said
+            known = self._coming
+            if self._loads is not spec:
+                return  # of a load that nobody waits for any more
             self.progress = pct
-            if self._clock.now() - said >= PROGRESS_S:
+            if known and self._clock.now() - said >= PROGRESS_S:
                 said = self._clock.now()
                 pct_now = max(0, min(100, pct))
-                self._links.send(message.host, deal.Progress(pct=pct_now, deal=self._number))
+                self._links.send(known.host, deal.Progress(pct=pct_now, deal=_number(known)))
             self._on_change()
 
         progress(0, "")
         return await self._shard().load(spec, progress)
 
-    def _set_trouble(self, why: str) -> None:
-        self.trouble, self.progress, self.layers = why, None, None
+    async def _link(
+        self, slots: Sequence[int] | None = None, *, relink: bool = False, asked: bool = False
+    ) -> None:
+        """Prove the link to the next device; from then on frames count.
+
+        Parameters
+        ----------
+        slots
+            What was read back from disk, for the ``ai-ready`` that is due; None: none is.
+        relink
+            Over a fresh connection.
+        asked
+            The host asked for the link: it hears ``ai-linked``.
+        """
+        known = self._coming
+        if known is None:
+            return
+        self._tell_chain()
+        self.progress = None
         self._on_change()
+        stands = known.next == "host" or await linked(self._links, self._clock, known.next, relink=relink)
+        self._owed = None
+        if asked or not stands:
+            self._links.send(known.host, deal.Linked(next=known.next, ok=stands))
+        if stands:
+            self._deal, self._coming, self.trouble = known, None, ""
+            self._running = asyncio.create_task(self._run(known), name="pooled-worker-run")
+            if slots is not None:
+                self._links.send(known.host, deal.Ready(slots=list(slots), ckpt=True, deal=_number(known)))
+        else:
+            self.unlinked = NO_LINK
+        self._on_change()
+
+    def _tell_chain(self) -> None:
+        """Whose frames count, and whose links are kept, before either is dialed."""
+        known = self._coming
+        if known and known.nb:
+            self._links.chain([known.nb.prev, known.host if known.next == "host" else known.next])
+
+    # -- what goes wrong ---------------------------------------------------------------------------
+
+    def _give_up(self, error: Exception) -> None:
+        """The layers are not here, or not any more: the host hears why, and deals without them."""
+        if not isinstance(error, PooledError | MemoryError):
+            log.exception("a job of the shard failed", exc_info=error)
+        killed = isinstance(error, ShardDied | OutOfMemory | MemoryError)
+        why = MEMORY if isinstance(error, MemoryError) else str(error) or type(error).__name__
+        known, self._coming = self._deal or self._coming, None
+        self.trouble, self.progress, self.layers = why, None, None
+        if known:
+            self._tell_lost(known, why, killed=killed)
+        self._on_change()
+
+    def _tell_lost(self, known: deal.Load, why: str, *, killed: bool) -> None:
+        error = deal.Error(message=why[:2_000], load=True, killed=killed, deal=_number(known))
+        self._links.send(known.host, error)
+
+    def _error(self, why: str, frame: Frame) -> None:
+        self._fresh = True
+        if known := self._deal:
+            error = deal.Error(message=why[:2_000], pos=frame.pos, epoch=frame.epoch, deal=_number(known))
+            self._links.send(known.host, error)
 
     # -- running -----------------------------------------------------------------------------------
 
     async def _run(self, message: deal.Load) -> None:
         frames = self._frames
+        before: Frame | None = None
         while True:
             frame = await frames.get()
             if self._fresh and not frame.reset:
                 continue
             self._fresh = False
+            if onward.missed(frame, before):
+                self._error(MISSED, frame)
+                continue
+            before = frame
             try:
-                self._forward_on(message, frame, await self._forward(frame))
+                self._forward_on(message, frame, await self._forward(message, frame))
+            except (ShardDied, OutOfMemory, MemoryError) as error:
+                # The next frame would fail as this one did: what is held is given back, and dealt anew.
+                self._give_up(error)
+                died, self._held = isinstance(error, ShardDied), None
+                self._dirty = not died
+                self._command(None, unload=not died)
+                return
             except Exception as error:  # a frame that cannot be run must not end the worker
                 if not isinstance(error, PooledError):
                     log.exception("a frame failed")
                 # What to do about a frame that was refused is the host's affair, not its person's.
                 self._error(error.what if isinstance(error, FrameRefused) else str(error), frame)
 
-    async def _forward(self, frame: Frame) -> Forwarded:
-        wide = frame.kind is Kind.HIDDEN_B and not frame.spec
-        control = Control(
-            reset=frame.reset, spec=frame.spec, rb=frame.rb, sv=frame.sv, ld=frame.ld, dp=frame.dp
+    async def _forward(self, message: deal.Load, frame: Frame) -> Forwarded:
+        last = frame.last and message.next == "host"
+        return await self._shard().forward(
+            onward.columns_of(frame), onward.control_of(frame), data=frame.payload, last=last
         )
-        last = frame.last and self._deal is not None and self._deal.next == "host"
-        columns = Columns(pos=frame.pos, n=frame.n, wide=wide)
-        return await self._shard().forward(columns, control, data=frame.payload, last=last)
 
     def _forward_on(self, message: deal.Load, frame: Frame, ran: Forwarded) -> None:
         if message.next != "host":
-            onward = Frame(
-                frame.kind,
-                frame.pos,
-                frame.n,
-                ran.data,
-                frame.enc,
-                spec=frame.spec,
-                reset=frame.reset,
-                rb=frame.rb,
-                sv=frame.sv,
-                ld=frame.ld,
-                dp=frame.dp,
-                epoch=frame.epoch,
-                last=frame.last,
-                probe=frame.probe,
-            )
-            if not self._links.send_frame(message.next, onward):
-                self._error("the link to the next device is gone", frame)
-            return
-        kind = Kind.RET_B if frame.kind is Kind.HIDDEN_B else Kind.RET
-        back = Frame(kind, ran.pos, ran.n, ran.data, frame.enc, epoch=frame.epoch)
-        if not self._links.send_frame(message.host, back):
-            log.warning("a return found no link to the host")
+            if not self._links.send_frame(message.next, onward.onward(frame, ran)):
+                self._error(NEXT_IS_GONE, frame)
+        elif not self._links.send_frame(message.host, onward.back(frame, ran)):
+            log.info("a return found no link to the host: it loads again when it is back")
 
-    def _error(self, why: str, frame: Frame) -> None:
-        self._fresh = True
-        host = self._deal.host if self._deal else ""
-        if host:
-            error = deal.Error(message=why[:2_000], pos=frame.pos, epoch=frame.epoch, deal=self._number)
-            self._links.send(host, error)
+
+def _number(message: deal.Load) -> int:
+    """Of the deal, echoed by what is said of it."""
+    return message.nb.deal if message.nb else 0

@@ -362,7 +362,7 @@ class Shard(Protocol):
 
         Raises
         ------
-        ModelNotFound, ModelNotSupported, ModelTooBig, ShardDied
+        ModelNotFound, ModelNotSupported, ModelTooBig, OutOfMemory, ShardDied
         """
 
     async def forward(

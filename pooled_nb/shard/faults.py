@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 
-from pooled_nb.errors import ModelTooBig, PooledError, ShardError
+from pooled_nb.errors import OutOfMemory, PooledError, ShardError
 
 _NO_MEMORY = (
     "out of memory",
@@ -28,7 +28,7 @@ def no_memory(error: BaseException) -> bool:
     return named or isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
-def memory_ran_out(error: BaseException, when: str = "") -> ModelTooBig:
+def memory_ran_out(error: BaseException, when: str = "") -> OutOfMemory:
     """Say that memory ran out, how much was missing where that is known, and what to do.
 
     Parameters
@@ -38,7 +38,7 @@ def memory_ran_out(error: BaseException, when: str = "") -> ModelTooBig:
     """
     asked = _ASKED.search(str(error))
     more = f": {_size(float(asked[1]) * _UNITS[asked[2].lower()])} more were needed at once" if asked else ""
-    return ModelTooBig(
+    return OutOfMemory(
         f"This device ran out of memory{when and f' {when}'}{more}.",
         "Close other programs that use it, let it lend less, or host with a shorter context.",
     )

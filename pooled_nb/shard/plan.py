@@ -85,9 +85,14 @@ class ModelSize(Struct, frozen=True, kw_only=True):
         return [weights + kv * columns + state for weights, kv, state in parts]
 
     @property
+    def scratch(self) -> int:
+        """Bytes on each device that holds any layer, beside them."""
+        return self.scratch_bytes * capacity(self.ctx)
+
+    @property
     def total(self) -> int:
         """Bytes on one device that holds it all."""
-        return sum(self.held) + self.ends_bytes + self.scratch_bytes * capacity(self.ctx)
+        return sum(self.held) + self.ends_bytes + self.scratch
 
 
 class Share(Struct, frozen=True, kw_only=True):
@@ -160,7 +165,7 @@ def _prepare(devices: Sequence[Candidate], model: ModelSize) -> tuple[Sizes, Can
     if not model.layer_bytes or len(lengths) != 1:
         raise ValueError("a plan needs the bytes of every layer")
     pieces, edges = join_glued(model.held, model.glued)
-    sizes = Sizes(pieces, edges, model.ends_bytes, model.scratch_bytes * capacity(model.ctx))
+    sizes = Sizes(pieces, edges, model.ends_bytes, model.scratch)
     workers = [d for d in devices if not d.host and _room(d, sizes) >= min(sizes.pieces)]
     return sizes, hosts[0], workers
 

@@ -138,6 +138,9 @@ def _build() -> tuple[Parser, dict[str, Parser]]:
     )
     device = [_place(), _device()]
     _host(command("host", "open a room around a model", f"host {MODEL} --split memory", parents=device))
+    _resume(
+        command("resume", "take back a room whose process died on this machine", "resume", "resume 4TK-G9P")
+    )
     _join(command("join", "join a room", "join 4TK-G9P", "join 4TK-G9P --role guest", parents=device))
     _ask(
         command(
@@ -254,6 +257,14 @@ def _host(host: Parser) -> None:
         "none of the model's own draft layers",
     )
     host.add_argument("--no-speculate", action="store_true", help="guess no token ahead")
+
+
+def _resume(resume: Parser) -> None:
+    resume.add_argument("code", nargs="?", help="which room; the one that lived last when absent")
+    resume.add_argument("--name", help="what others call this device; as before when absent")
+    resume.add_argument("--lend", metavar="GB", help="memory to lend, like 6GB; as before when absent")
+    resume.add_argument("--ask", metavar="TEXT", help="ask this, print the answer, and leave")
+    _most(resume)
 
 
 def _join(join: Parser) -> None:

@@ -13,7 +13,9 @@ from pooled_nb.room.core import ChatSettings, Role
 from pooled_nb.room_commands import THINKING, chosen
 from pooled_nb.terminal.arguments import STYLES, nearest
 
-Do = Literal["status", "stop", "start", "new", "continue", "again", "help", "leave"]
+Do = Literal[
+    "status", "stop", "start", "redeal", "new", "continue", "again", "help", "leave", "leave politely"
+]
 DoorDo = Literal["lobby", "allow", "deny", "kick", "invite", "gate", "network"]
 
 
@@ -51,6 +53,7 @@ class Say(Struct, frozen=True):
 COMMANDS: Mapping[str, tuple[Do | DoorDo | Literal["set"], bool, str]] = {
     "/status": ("status", False, "the room: its devices, layers and state"),
     "/start": ("start", True, "deal the layers over the devices now here"),
+    "/redeal": ("redeal", True, "deal anew: devices have come, or one is gone"),
     "/stop": ("stop", False, "end the running answer"),
     "/continue": ("continue", False, "go on with the last answer"),
     "/again": ("again", False, "make the last answer anew"),
@@ -64,7 +67,11 @@ COMMANDS: Mapping[str, tuple[Do | DoorDo | Literal["set"], bool, str]] = {
     "/gate": ("gate", True, "who comes in: /gate ask off; alone it shows that"),
     "/network": ("network", False, "how devices meet: /network turn asks for a relay; alone it shows that"),
     "/help": ("help", False, "this list"),
-    "/leave": ("leave", False, "leave the room; so do exit, quit and Ctrl-D"),
+    "/leave": (
+        "leave",
+        False,
+        "leave the room; so do exit, quit and Ctrl-D. /leave --after-answer waits for the answer",
+    ),
 }
 """What it does, whether only the host may, and its line in the help."""
 
@@ -76,8 +83,12 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "persona": ("persona", "plain, kind, expert"),
     "thinking": ("thinking", "on, off, auto"),
     "system": ("system", "a text that stands before the chat; without one there is none"),
+    "redeal": ("redeal", "on, off"),
 }
 """Words of ``/set``: the field, and what it takes."""
+HOST_ONLY = ("system", "redeal")
+"""What the others are not told: it stays on the host."""
+POLITELY = ("--after-answer", "after-answer")
 
 _COMMAND = re.compile(r"/[a-z?]+")
 
@@ -105,6 +116,8 @@ def read(line: str, role: Role | None) -> Ask | Order | Door | Set | Say | None:
         return _set(rest.strip())
     if what in get_args(DoorDo):
         return _door(what, head, rest.strip())  # type: ignore[arg-type] # it is one of them
+    if what == "leave" and rest.strip().lower() in POLITELY:
+        return Order("leave politely")
     if rest.strip():
         return Say(f"{head} stands alone; {rest.strip()[:40]!r} is too much.")
     return Order(what)  # type: ignore[arg-type] # what is left
@@ -160,11 +173,11 @@ def settings_lines(settings: ChatSettings, role: Role | None) -> list[str]:
         "persona": settings.persona,
         "thinking": thinking,
         "system": settings.system or "–",
+        "redeal": "on" if settings.redeal else "off",
     }
     width = max(map(len, KEYS))
     if role != "host":
-        # What stands before the chat is the host's alone.
-        lines = [f"{key:{width}}  {values[key]}" for key in KEYS if key != "system"]
+        lines = [f"{key:{width}}  {values[key]}" for key in KEYS if key not in HOST_ONLY]
         return [*lines, "The host sets them, for everyone."]
     lines = [f"{key:{width}}  {values[key]}  ({takes})" for key, (_, takes) in KEYS.items()]
     return [*lines, "They count for everyone, from the next question on: /set style focused"]

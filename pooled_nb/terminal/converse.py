@@ -85,6 +85,9 @@ def _do(room: Room, news: News, line: str, max_tokens: int | None) -> bool:
             news.decided(door.do(room, what, rest))
         case Order("leave"):
             return False
+        case Order("leave politely"):
+            deeds.leave_politely(room)
+            return False
         case Order(what):
             _order(room, news, what)
     return True
@@ -95,7 +98,10 @@ def _order(room: Room, news: News, what: str) -> None:
         case "status":
             say(str(room.status()))
         case "start":
-            deeds.start(room, None)
+            deeds.start(room)
+            news.repeat()
+        case "redeal":
+            deeds.redeal(room)
             news.repeat()
         case "stop":
             room.stop()

@@ -12,6 +12,7 @@ from pooled_nb.terminal.screen import aside
 
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
+    from pooled_nb.job import Job
     from pooled_nb.room.core import DeviceLine
     from pooled_nb.room_view import Room
 
@@ -22,17 +23,35 @@ def answer(room: Room, ask: Callable[[], Answer]) -> None:
         print_answer(ask(), view, say=aside)
 
 
-def start(room: Room, number: int | None) -> None:
+def start(room: Room, number: int | None = None) -> None:
     """Deal and load, with a bar for each device. Who asks to join meanwhile is asked about, at a terminal."""
+    _dealt(room, room.start(devices=number, wait=False), asks=number is not None)
+
+
+def redeal(room: Room) -> None:
+    """Deal anew, with a bar for each device."""
+    _dealt(room, room.redeal(wait=False))
+
+
+def _dealt(room: Room, job: Job[Room], *, asks: bool = False) -> None:
     with wait("dealing the layers", lambda: devices(room)) as view:
 
         def tick() -> None:
             view.report(*room.progress)
             view.tick()
-            if number is not None:
+            if asks:
                 door.ask_about(room, view)
 
-        room.start(devices=number, wait=False).result(tick=tick)
+        job.result(tick=tick)
+
+
+def leave_politely(room: Room) -> None:
+    """Leave after the answer, and say meanwhile what is waited for; Ctrl-C leaves at once."""
+    aside("Leaving politely. Ctrl-C leaves at once.")
+    try:
+        room.leave(after_answer=True)
+    except KeyboardInterrupt:
+        aside("Left at once.")
 
 
 def devices(room: Room) -> Sequence[DeviceLine]:

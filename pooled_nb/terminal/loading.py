@@ -32,6 +32,7 @@ class Bar(Struct, frozen=True):
 
 def bars(percent: int | None, words: str, devices: Sequence[DeviceLine]) -> list[Bar]:
     """The room's own line, then its devices where more than one of them loads."""
+    devices = [device for device in devices if not device.gone]
     loading = [device for device in devices if device.progress is not None]
     lines = [Bar(visible(words), percent)]
     if not loading:

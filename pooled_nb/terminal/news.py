@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from pooled_nb.counted import still
 from pooled_nb.door_text import asks
 from pooled_nb.room import doorwords
 from pooled_nb.terminal.screen import here
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 """How often the room is looked at for news."""
-_HOW_FAR = re.compile(r"\d+ %")
 
 
 class News:
@@ -60,26 +59,35 @@ class News:
         """Print it."""
         self.on_look()
         status = self._room.status()
-        names = {device.id: device.name for device in status.devices if not device.me}
+        names = {d.id: d.name for d in status.devices if not (d.me or d.gone)}
         if status.state != "closed":
-            for gone in self._names.keys() - names.keys():
-                self._say(f"- {self._names[gone]} left")
-            for new in [id for id in names if id not in self._names]:
-                self._say(f"+ {names[new]} is here")
-            self._tell_lobby(status.lobby, {names[id] for id in names.keys() - self._names.keys()})
+            gone = [name for id, name in self._names.items() if id not in names]
+            new = [name for id, name in names.items() if id not in self._names]
+            back = [name for name in new if name in gone]  # a kernel that restarted has another id
+            for name in gone:
+                if name not in back:
+                    self._say(f"- {name} is gone")
+            for name in new:
+                self._say(f"+ {name} is {'back' if name in back else 'here'}")
+            self._tell_lobby(status.lobby, new)
             self._names = names
         notices = self._room.notices
         for notice in notices:
-            told = notice == status.sentence or notice.startswith(tuple(self._told))
-            if not any(notice is old for old in self._notices) and not told:
+            told = still(notice) == still(status.sentence) or notice.startswith(tuple(self._told))
+            if not (told or any(notice is old for old in self._notices) or self._counts_on(notice)):
                 self._say(here(notice))
         self._notices = notices
-        # Each percent would be a line of its own; how far it is shows where somebody waits for it.
+        # Each percent and second would be a line of its own; how far it is shows where somebody waits for it.
         said = status.sentence.removesuffix(doorwords.waits(status.lobby)).strip()  # told above
-        sentence = _HOW_FAR.sub("%", said)
+        sentence = still(said)
         if sentence and sentence != self._sentence:
             self._sentence = sentence
             self._say(here(said))
+
+    def _counts_on(self, notice: str) -> bool:
+        """Whether it is the newest that was told, some seconds later."""
+        last = self._notices[-1] if self._notices else ""
+        return notice != last and still(notice) == still(last)
 
     def _tell_lobby(self, lobby: Sequence[LobbyLine], came: Collection[str]) -> None:
         here = {line.number: line.name for line in lobby}

@@ -11,7 +11,9 @@ from typing import TextIO
 from pooled_nb.plain import visible
 
 _COMMAND = re.compile(r"(?:%pooled|pooled-nb) \w+ \S+(?: --signal \S+)?")
-_MAGIC = re.compile(r"%pooled (?=(?:allow|deny|lobby|kick|invite|gate|network|start|status)\b)")
+_MAGIC = re.compile(
+    r"%pooled (?=(?:allow|deny|lobby|kick|invite|gate|network|start|redeal|stop|continue|leave|status)\b)"
+)
 _KEPT = "\x00"
 """In place of a blank where no line breaks; what is visible has none."""
 
@@ -29,7 +31,7 @@ def aside(text: str) -> None:
 
 def here(sentence: str) -> str:
     """A sentence of the room's, with its commands as a prompt of ours takes them."""
-    return _MAGIC.sub("/", sentence)
+    return _MAGIC.sub("/", sentence).replace("%pooled resume", "pooled-nb resume")
 
 
 def fitted(text: str, stream: TextIO | None) -> str:

@@ -6,23 +6,26 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pooled_nb import api, show
-from pooled_nb.errors import BadOption
+from pooled_nb.errors import BadOption, PooledError
 from pooled_nb.terminal.commands import goodbye
 from pooled_nb.terminal.deeds import answer, start
 from pooled_nb.terminal.invitefile import kept_link, told
 from pooled_nb.terminal.loading import wait
 from pooled_nb.terminal.news import LOOK_S, News
-from pooled_nb.terminal.screen import aside, say
+from pooled_nb.terminal.screen import aside, here, say
 
 if TYPE_CHECKING:
     import argparse
 
+    from pooled_nb.answer import Answer
     from pooled_nb.room_view import Room
 
 
+NOBODY_HERE = "Nobody can answer here: resume the room in a terminal that a person looks at."
 NOBODY_ANSWERS = "Nobody can answer here: use --no-ask, or hand on the invite link with --invite-file."
 
 
@@ -65,6 +68,24 @@ def host(args: argparse.Namespace) -> int:
         return _stay(room, news, args)
 
 
+def resume(args: argparse.Namespace) -> int:
+    """Take a room back, answer what its process left, stay."""
+    _check(args)
+    room = api.resume(args.code, name=args.name, lend=args.lend, wait=False)
+    room.lobby_hint = "" if _has_prompt() else NOBODY_HERE
+    with opened(room) as news:
+        say(show.how_to_join(room.status()))
+        for left in room.asked_again:
+            say(f"> {left.question}")
+            try:
+                answer(room, partial(_itself, left))
+            except KeyboardInterrupt:
+                continue  # that answer was stopped; a room that was taken back goes on
+            except PooledError as error:
+                aside(here(str(error)))
+        return _stay(room, news, args)
+
+
 def join(args: argparse.Namespace) -> int:
     """Join a room, ask or lend, stay."""
     _check(args)
@@ -82,6 +103,10 @@ def join(args: argparse.Namespace) -> int:
     )
     with opened(room) as news:
         return _stay(room, news, args)
+
+
+def _itself(answer: Answer) -> Answer:
+    return answer
 
 
 def _has_prompt() -> bool:

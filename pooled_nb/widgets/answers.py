@@ -68,9 +68,9 @@ def _wait(state: str, facts: AnswerFacts) -> str:
     if state == "loading" and facts.loading is not None:
         return begun(facts.loading[1]) or "The room loads first."
     if state == "waiting":
-        if facts.place > 0:
-            return f"Waiting for its turn, place {facts.place}."
-        return sentence(facts.notice) or "Waiting for the host."
+        turn = f"Waiting for its turn, place {facts.place}." if facts.place > 0 else ""
+        said = " ".join(part for part in (turn, sentence(facts.notice)) if part)
+        return said or "Waiting for the host."
     return sentence(facts.notice) if state == "answering" else ""
 
 

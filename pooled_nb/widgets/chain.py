@@ -18,8 +18,12 @@ Range = tuple[int, int]
 
 MOST = 100
 """Devices that a panel draws."""
-RUNNING = ("online", "answering", "degraded")
-_GONE = re.compile(r"^(.{1,200}) (dropped|left); layers (\d{1,6})(?:–(\d{1,6}))? are missing")
+LONG_S = 120
+"""A wait that may last longer counts minutes."""
+RUNNING = ("online", "answering", "waiting", "degraded", "away")
+_GONE = re.compile(
+    r"^(.{1,200}) (dropped|left|was taken out); layers? (\d{1,6})(?:–(\d{1,6}))? (?:are|is) missing"
+)
 
 
 def layers_words(lo: int, hi: int) -> str:
@@ -42,16 +46,16 @@ def holders(status: Status) -> list[DeviceLine]:
 
 
 def gaps(status: Status) -> list[Range]:
-    """Ranges of layers that no device holds; none before a deal."""
-    ranges = sorted(layers for d in status.devices if (layers := held(d)))
+    """Ranges of layers that no device of the room holds; none before a deal."""
+    ranges = sorted(layers for d in status.devices if not d.gone and (layers := held(d)))
     if not ranges:
         return []
     ends = [(0, 0), *ranges, (status.layers, status.layers)]
     return [(hi, lo) for (_, hi), (lo, _) in pairwise(ends) if hi < lo]
 
 
-def gone(status: Status) -> tuple[str, str, Range] | None:
-    """Of a degraded room: whose layers are missing, ``dropped`` or ``left``, and which they are."""
+def told_gone(status: Status) -> tuple[str, str, Range] | None:
+    """Of a degraded room, as its sentence says: whose layers are missing, how it went, which they are."""
     found = _GONE.match(status.sentence)
     if found is None:
         return None
@@ -65,15 +69,16 @@ def chain(status: Status) -> tuple[list[dict[str, Any]], int]:
     dealt = any(held(d) for d in devices)
     ranges = [held(d) for d in devices] if dealt else _rough(devices, status.layers)
     rows = [_row(d, r, status) for d, r in zip(devices, ranges, strict=True)]
-    lost = gone(status) if status.state == "degraded" else None
-    rest = 0
+    known = [held(d) or (0, 0) for d in devices if d.gone]
+    lost = told_gone(status) if status.state == "degraded" and not known else None
+    rest = -sum(hi - lo for lo, hi in known)
     for lo, hi in gaps(status):
         rest += hi - lo
         if lost is not None and lo <= lost[2][0] < lost[2][1] <= hi:
             rest -= lost[2][1] - lost[2][0]
             rows.append(_dropped(*lost))
             rows.sort(key=lambda row: row["lo"])
-    return rows, rest
+    return rows, max(0, rest)
 
 
 def _rough(devices: list[DeviceLine], layers: int) -> list[Range | None]:
@@ -86,7 +91,7 @@ def _rough(devices: list[DeviceLine], layers: int) -> list[Range | None]:
 
 
 def _row(d: DeviceLine, layers: Range | None, status: Status) -> dict[str, Any]:
-    state, tone, word = _doing(d, status)
+    state, tone, word, more = _doing(d, status)
     lent = max(0.0, finite(d.lends_gb) or 0.0)
     used = max(0.0, finite(d.held_gb) or 0.0)
     return {
@@ -101,25 +106,59 @@ def _row(d: DeviceLine, layers: Range | None, status: Status) -> dict[str, Any]:
         "state": state,
         "tone": tone,
         "word": word,
-        "more": "relayed" if d.path == "relayed" else "",
-        "pct": percent(d.progress) if state == "loading" else 0 if state == "held" else 100,
+        "more": more or ("relayed" if d.path == "relayed" else ""),
+        "pct": percent(d.progress) if state == "loading" else 0 if state in ("held", "dropped") else 100,
         "used": round(used, 2),
         "lent": round(lent, 2),
-        "memory": f"{number(used)} / {gb(lent)}",
+        "memory": NONE if d.gone else f"{number(used)} / {gb(lent)}",
     }
 
 
-def _doing(d: DeviceLine, status: Status) -> tuple[str, str, str]:
-    if status.state == "loading" and held(d):
-        pct = percent(d.progress)
-        return ("ready", "good", "ready") if pct >= 100 else ("loading", "work", f"loading {pct} %")
+def back(d: DeviceLine, status: Status) -> bool:
+    """Whether it is here again, and loads the layers that it had before."""
+    again = status.state in ("waiting", "degraded", "online")
+    return again and not d.gone and held(d) is not None and d.progress is not None and d.progress < 100
+
+
+def _doing(d: DeviceLine, status: Status) -> tuple[str, str, str, str]:
+    """Its state for the drawing, the tone, a word, and what more there is to say."""
     if status.state == "closed":
-        return "held", "idle", "room closed"
+        return "held", "idle", "room closed", ""
+    if d.gone:
+        told = told_gone(status)
+        return "dropped", "bad", told[1] if told is not None and told[0] == d.name else "gone", ""
+    if (status.state == "loading" and held(d)) or back(d, status):
+        pct = percent(d.progress)
+        far = f"loading {pct} %" if pct or status.state == "loading" else "loading"
+        return ("ready", "good", "ready", "") if pct >= 100 else ("loading", "work", far, "")
     if held(d) is None or status.state not in RUNNING:
-        return "held", "idle", "not dealt yet"
+        return "held", "idle", "not dealt yet", ""
+    if status.state == "away":
+        return _apart(d)
+    if d.silent_s > 0:
+        return "stopped", "warn", "stopped responding", f"waiting, {silence(d)}"
+    if d.name in status.waits_for:
+        return "stopped", "warn", "waited for", ""
     if status.state == "answering":
-        return "computing", "work", "computing"
-    return "ready", "good", "ready"
+        return "computing", "work", "computing", ""
+    return "ready", "good", "ready", ""
+
+
+def _apart(d: DeviceLine) -> tuple[str, str, str, str]:
+    """As it is known at a device that has lost its host, and with it all news of the others."""
+    if d.role == "host":
+        return "stopped", "warn", "does not answer", f"{silence(d)} silent" if d.silent_s > 0 else ""
+    if d.me:
+        return "ready", "good", "keeps its layers", ""
+    return "unknown", "idle", "no news", ""
+
+
+def silence(d: DeviceLine) -> str:
+    """``6 of 15 s``, ``2 of 15 min``."""
+    part, whole, unit = (d.silent_s, d.patience_s, "s")
+    if whole > LONG_S:
+        part, whole, unit = part // 60, whole // 60, "min"
+    return f"{part:,} of {whole:,} {unit}" if whole > 0 else f"{part:,} {unit}"
 
 
 def _dropped(name: str, how: str, layers: Range) -> dict[str, Any]:
@@ -148,13 +187,14 @@ def hops(status: Status, rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Hop ``i`` follows ``rows[i]``, the last goes back to the host. A link is measured by its own ends."""
     if len(rows) < 2:
         return []
-    known = {line(d.id): d for d in status.devices}
+    known = {line(d.id): d for d in status.devices if status.state != "away"}
     return [_hop(a, b, known) for a, b in zip(rows, [*rows[1:], rows[0]], strict=True)]
 
 
 def _hop(a: dict[str, Any], b: dict[str, Any], known: dict[str, DeviceLine]) -> dict[str, str]:
     ends = f"{named(a['name'])} to {named(b['name'])}"
-    if "dropped" in (a["state"], b["state"]):
+    apart = not known and bool((a["you"] and b["host"]) or (b["you"] and a["host"]))  # it knocks there
+    if apart or "dropped" in (a["state"], b["state"]):
         return {"path": "down", "text": "no link", "tip": f"{ends}: no link"}
     far = known.get(b["id"]) if a["you"] else known.get(a["id"]) if b["you"] else None
     if far is None:

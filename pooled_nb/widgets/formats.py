@@ -70,6 +70,11 @@ def sentence(words: str, most: int = SENTENCE) -> str:
     return words if not words or words[-1] in ".…!?" else f"{words}."
 
 
+def say(tone: str, what: str, about: str) -> dict[str, str]:
+    """The line of a panel: what is so, then what happens next or what to do."""
+    return {"tone": tone, "what": text(what, 200), "about": text(about, SENTENCE)}
+
+
 def begun(words: str) -> str:
     """Words of a work under way as a sentence; ``mira: reading layers`` begins with a name."""
     words = sentence(words, 200)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from pooled_nb.counted import lasting
 from pooled_nb.room.core import Role, Status
 from pooled_nb.room.doorfacts import LobbyLine
 from pooled_nb.room.doorwords import TRUST
@@ -63,14 +64,15 @@ def _nobody(status: Status) -> tuple[str, str]:
     return "idle", "Nobody waits. New devices ask here first."
 
 
-def news(notices: Sequence[str], knocked: Collection[str], *, first: bool = False) -> str:
-    """The newest notice that says more than the panel does.
+def news(notices: Sequence[str], knocked: Collection[str], *, so: str = "", first: bool = False) -> str:
+    """The newest notice that says more than the panel does, which shows what is ``so`` already.
 
     The lobby shows who knocks, and a screen reader hears it from there; ``first``: the same place says that
-    nothing proved the host.
+    nothing proved the host. What counts seconds is on the panel as it is now, and old in a notice.
     """
     heads = (*(f"{name} asks to join." for name in knocked), *([TRUST["first"]] if first else []))
-    return next((notice for notice in reversed(notices[-LOOKED_AT:]) if not notice.startswith(heads)), "")
+    told = (lasting(notice) for notice in reversed(notices[-LOOKED_AT:]) if not notice.startswith(heads))
+    return next((notice for notice in told if notice and notice != so), "")
 
 
 def gate(status: Status, role: Role | None, *, over: bool) -> dict[str, Any]:

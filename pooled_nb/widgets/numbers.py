@@ -37,7 +37,12 @@ def empty_strip() -> dict[str, Any]:
 
 def lent_gb(status: Status) -> float:
     """What those who can hold layers lend."""
-    return sum(_lends(d) for d in holders(status))
+    return sum(_lends(d) for d in _here(status))
+
+
+def _here(status: Status) -> list[DeviceLine]:
+    """Those in layer order that are in the room."""
+    return [d for d in holders(status) if not d.gone]
 
 
 def _lends(d: DeviceLine) -> float:
@@ -49,7 +54,7 @@ def _number(value: str, unit: str, label: str, tip: str = "") -> dict[str, str]:
 
 
 def _before(status: Status) -> list[dict[str, str]]:
-    here = len(holders(status))
+    here = len(_here(status))
     need = finite(status.need_gb) or 0.0
     return [
         _number(
@@ -75,10 +80,10 @@ def _loading(status: Status) -> list[dict[str, str]]:
 
 def _running(status: Status) -> list[dict[str, str]]:
     tps = finite(status.tps) or 0.0
-    holding = [d for d in holders(status) if held(d)]
+    holding = [d for d in _here(status) if held(d)]
     links = [d.rtt_ms for d in holding if not d.me and finite(d.rtt_ms) is not None]
     # While it answers nobody but the host knows how many there are.
-    used = f"{status.used:,}" if status.used or status.state != "answering" else NONE
+    used = f"{status.used:,}" if status.used or status.state not in ("answering", "waiting") else NONE
     slowest = ms(max(link for link in links if link is not None)).split() if links else [NONE, ""]
     return [
         _number(
@@ -148,6 +153,6 @@ def _held(status: Status) -> dict[str, Any]:
     used = [max(0.0, finite(d.held_gb) or 0.0) for d in devices]
     if not lent or not sum(used):
         return empty_strip()
-    parts = [_part(u / max(lent, sum(used)), "full", i) for i, u in enumerate(used[:MOST])]
+    parts = [_part(u / max(lent, sum(used)), "full", i) for i, u in enumerate(used[:MOST]) if u]
     right = f"{number(sum(used))} of {gb(lent)} lent"
     return {"left": "memory used by device", "right": right, "parts": parts, "mark": None}

@@ -124,6 +124,7 @@ class RoomPanel(Panel):
             status.can,
             status.mine,
             status.answering,
+            status.waits_for,
             status.settings,
             status.lobby,
             status.gate,
@@ -148,7 +149,7 @@ class RoomPanel(Panel):
                     self._source.command(said.cmd, {"number": said.id})
             case "kick" if self._may("kick"):
                 # As the page knows it, which may be cut: the room gets its own.
-                found = [d.id for d in status.devices if not d.me and line(d.id) == said.key]
+                found = [d.id for d in status.devices if not (d.me or d.gone) and line(d.id) == said.key]
                 if len(found) == 1:
                     self._source.command("kick", {"id": found[0]})
             case "invite" | "renew" if said.id is not None and self._may("invite"):

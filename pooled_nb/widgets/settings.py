@@ -27,13 +27,19 @@ _GROUPS: dict[str, tuple[str, dict[str, tuple[str, object]]]] = {
         {"all": ("Everyone", "all"), "asker": ("Asker", "asker"), "host": ("Host", "host")},
     ),
     "thinking": ("Thinking", {"auto": ("Automatic", None), "on": ("On", True), "off": ("Off", False)}),
+    "redeal": ("After a drop", {"on": ("Re-deal in 60 s", True), "off": ("Leave it to me", False)}),
 }
 """Of each setting its label, and of each choice its name, its label and its value."""
 
 
-def settings(now: ChatSettings, *, may: bool) -> dict[str, Any]:
+HOSTS_OWN = ("redeal",)
+"""What stays on the host: the others do not know it."""
+
+
+def settings(now: ChatSettings, *, may: bool, host: bool) -> dict[str, Any]:
     """Groups of choices. The system text is the host's own and no part of it."""
-    return {"may": may, "groups": [_group(key, getattr(now, key)) for key in _GROUPS]}
+    keys = [key for key in _GROUPS if host or key not in HOSTS_OWN]
+    return {"may": may, "groups": [_group(key, getattr(now, key)) for key in keys]}
 
 
 def chosen(key: str, name: str) -> dict[str, object] | None:

@@ -14,7 +14,7 @@ import msgspec
 from pooled_nb.room.core import ChatSettings, Role, Status
 from pooled_nb.widgets import network, words
 from pooled_nb.widgets.chain import MOST, chain, hops
-from pooled_nb.widgets.formats import line, percent, sentence
+from pooled_nb.widgets.formats import line, percent, say, sentence
 from pooled_nb.widgets.joining import code, join
 from pooled_nb.widgets.lobby import gate, lobby, news, trust
 from pooled_nb.widgets.numbers import empty_strip, loaded, numbers, strip
@@ -48,7 +48,7 @@ def room_state(
         Names of those whom the lobby showed: the notice that they knock says nothing more.
     """
     first = status is not None and trust(status, role)["tone"] == "warn"
-    notice = sentence(news(notices, knocked, first=first))
+    notice = sentence(news(notices, knocked, so=status.sentence if status is not None else "", first=first))
     if status is None:
         said = words.never(notice) if left else words.opening(progress)
         pct = None if left or progress[0] is None else percent(progress[0])
@@ -78,7 +78,7 @@ def room_state(
         "strip": strip(counted),
         "guests": _may_go(_few(words.guests(status)), status, over=over),
         "queue": _queue(status, over=over),
-        "settings": settings(status.settings, may=not over and "set" in status.can),
+        "settings": settings(status.settings, may=not over and "set" in status.can, host=role == "host"),
         "lobby": None if over else lobby(status, role),
         "gate": gate(status, role, over=over),
         "trust": trust(status, role),
@@ -97,7 +97,7 @@ def _nothing() -> dict[str, Any]:
         "facts": "",
         "role": None,
         "state": "opening",
-        "say": words.say("work", "", ""),
+        "say": say("work", "", ""),
         "pct": None,
         "actions": [],
         "join": "",
@@ -110,7 +110,7 @@ def _nothing() -> dict[str, Any]:
         "strip": empty_strip(),
         "guests": [],
         "queue": {"waiting": 0, "names": [], "text": ""},
-        "settings": settings(ChatSettings(), may=False),
+        "settings": settings(ChatSettings(), may=False, host=False),
         "lobby": None,
         "gate": {"ask": True, "text": "", "may": False},
         "trust": {"head": "", "text": "", "digits": "", "tone": "idle"},
@@ -130,7 +130,8 @@ def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _may_go(rows: list[dict[str, Any]], status: Status, *, over: bool) -> list[dict[str, Any]]:
     """The same, and which of them this person may throw out."""
-    others = {line(d.id) for d in status.devices if not d.me} if "kick" in status.can and not over else set()
+    may = "kick" in status.can and not over
+    others = {line(d.id) for d in status.devices if may and not (d.me or d.gone)}
     return [{**row, "kick": bool(row["id"]) and row["id"] in others} for row in rows]
 
 

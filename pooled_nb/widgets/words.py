@@ -9,19 +9,10 @@ from typing import Any
 
 from pooled_nb.room import sentences
 from pooled_nb.room.core import Role, Status, Verb
-from pooled_nb.widgets.chain import RUNNING, gaps, gone, held, holders, layers_words
-from pooled_nb.widgets.formats import SENTENCE, begun, count, finite, gb, line, named, percent, sentence, text
+from pooled_nb.widgets import told, trouble
+from pooled_nb.widgets.chain import RUNNING, held, holders, layers_words
+from pooled_nb.widgets.formats import begun, count, finite, gb, line, named, percent, say, sentence
 from pooled_nb.widgets.numbers import lent_gb
-
-NOT_STARTED = "The room did not start: "
-HOLDS_NONE = "This device holds no layers: "
-GAPS = 4
-"""Ranges without a device that a sentence names; the chain shows them all."""
-
-
-def say(tone: str, what: str, about: str) -> dict[str, str]:
-    """The line of a panel."""
-    return {"tone": tone, "what": text(what, 200), "about": text(about, SENTENCE)}
 
 
 def opening(progress: tuple[int | None, str]) -> dict[str, str]:
@@ -54,6 +45,8 @@ def state(status: Status, role: Role | None) -> dict[str, str]:
 
 
 def _state(status: Status, role: Role | None) -> dict[str, str]:
+    if (said := told.said(status)) is not None:
+        return said
     match status.state:
         case "closed":
             return closed(status)
@@ -63,10 +56,14 @@ def _state(status: Status, role: Role | None) -> dict[str, str]:
             return _loading(status)
         case "answering":
             return _answering(status)
+        case "waiting":
+            return trouble.waiting(status)
         case "degraded":
-            return _degraded(status)
-    if status.sentence.startswith(HOLDS_NONE):
-        return _told(HOLDS_NONE, status)
+            return trouble.degraded(status)
+        case "away":
+            return trouble.away(status)
+    if status.waits_for:
+        return trouble.waiting(status)
     return say("good", "Online", waits(status.waiting) if status.waiting else "Nobody is asking.")
 
 
@@ -75,17 +72,7 @@ def waits(n: int) -> str:
     return f"{count(n, 'question waits', 'questions wait')}." if n else "Nobody waits."
 
 
-def _told(head: str, status: Status) -> dict[str, str]:
-    """A sentence whose own first words are the headline."""
-    about = sentence(status.sentence.removeprefix(head))
-    named_first = any(about.startswith(line(d.name)) for d in status.devices)
-    return say("warn", head.rstrip(": "), about if named_first else about[:1].upper() + about[1:])
-
-
 def _open(status: Status, role: Role | None) -> dict[str, str]:
-    for head in (NOT_STARTED, HOLDS_NONE):
-        if status.sentence.startswith(head):
-            return _told(head, status)
     if role != "host":
         return say("idle", "Nothing is loaded yet", "Ask, and the room starts.")
     label, lenders, lent = line(status.label or status.model), len(holders(status)), lent_gb(status)
@@ -106,7 +93,8 @@ def _loading(status: Status) -> dict[str, str]:
     if not devices:
         return say("work", "Loading", sentence(status.sentence.removeprefix("Loading: ")))
     ready = sum(percent(d.progress) >= 100 for d in devices)
-    return say("work", "Loading", f"{ready} of {count(len(devices), 'device')} ready.")
+    then = " The answer goes on after that." if status.answering or status.mine else ""
+    return say("work", "Loading", f"{ready} of {count(len(devices), 'device')} ready.{then}")
 
 
 def _answering(status: Status) -> dict[str, str]:
@@ -115,27 +103,14 @@ def _answering(status: Status) -> dict[str, str]:
     return say("work", f"Answering {who}".rstrip(), waits(status.waiting))
 
 
-def _degraded(status: Status) -> dict[str, str]:
-    lost = gone(status)
-    # The host's sentence ends with a step of its own; here the button is that step.
-    what = f"{named(lost[0])} {lost[1]}" if lost else line(sentences.first(status.sentence), 200)
-    without = gaps(status) or ([lost[2]] if lost else [])
-    missing = [layers_words(lo, hi) for lo, hi in without[:GAPS]]
-    if more := sum(hi - lo for lo, hi in without[GAPS:]):
-        missing.append(f"{more:,} more")
-    one = len(missing) == 1 and missing[0].startswith("layer ")
-    about = f"{sentences.listed(missing)} {'has' if one else 'have'} no device. " if missing else ""
-    may = {"redeal", "start"} & set(status.can)
-    step = "Deal again over the devices that are here." if may else "The host can start the room again."
-    return say("bad", what or "A device is gone", f"{about[:1].upper()}{about[1:]}{step}")
-
-
 _BUTTONS: dict[str, dict[Verb, str]] = {
     "open": {"start": "Start"},
-    "loading": {"stop": "Cancel"},
+    "loading": {"stop": "Stop"},
     "online": {"redeal": "Deal again", "reset": "New chat"},
     "answering": {"stop": "Stop"},
-    "degraded": {"redeal": "Re-deal now", "start": "Re-deal now"},
+    "waiting": {"stop": "Stop"},
+    "degraded": {"redeal": "Re-deal now", "start": "Re-deal now", "stop": "Stop"},
+    "away": {"leave": "Leave"},
 }
 """The next action of each state: a button is there only when pressing it makes sense."""
 _MAIN = {"start", "redeal"}
@@ -144,6 +119,9 @@ _MAIN = {"start", "redeal"}
 def actions(status: Status) -> list[dict[str, Any]]:
     """Buttons for this person, now. The first that is allowed goes before another of the same words."""
     made: dict[str, dict[str, Any]] = {}
+    if (parts := told.leaving(status)) in status.can:
+        now = f"{parts} now".capitalize()
+        made[now] = {"cmd": parts, "label": now, "main": False}
     for verb, label in _BUTTONS.get(status.state, {}).items():
         if verb not in status.can or (verb == "reset" and not status.used):
             continue
@@ -176,7 +154,7 @@ def _part(status: Status, role: Role | None) -> str:
 
 def promise(status: Status) -> str:
     """What equal text the room promises (DESIGN section 5, rule 5); nothing before it runs."""
-    if status.state not in ("online", "answering"):
+    if status.state not in ("online", "answering", "waiting"):
         return ""
     if status.exact:
         return "same text as one device"
@@ -199,7 +177,7 @@ def guests(status: Status) -> list[dict[str, Any]]:
             "why": _OUT.get(d.out) or sentence(d.out, 200) or "asks only",
         }
         for d in status.devices
-        if d.id not in holding
+        if d.id not in holding and not d.gone
     ]
 
 

@@ -18,6 +18,7 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rooms]:
     scripted = Rooms()
     monkeypatch.setattr(pooled_nb.room, "host", scripted.host, raising=False)
     monkeypatch.setattr(pooled_nb.room, "join", scripted.join, raising=False)
+    monkeypatch.setattr(pooled_nb.room, "resume", scripted.resume, raising=False)
     yield scripted
     if (room := pooled_nb.current()) is not None:
         room.leave()

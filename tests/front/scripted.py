@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from pooled_nb.errors import NotReady, PooledError, RoomRefused
 from pooled_nb.room.core import (
     Again,
@@ -38,6 +40,7 @@ from pooled_nb.room.doorfacts import (
     NetworkFacts,
     Trust,
 )
+from pooled_nb.room.memory import SavedQuestion
 
 
 class ScriptedCore:
@@ -51,16 +54,20 @@ class ScriptedCore:
         self.on_notice: Callable[[str], None] | None = None
         self.log: list[Any] = []
         self.before: list[AnswerEvent] = [Queued(place=1), Notice(text="Waiting for laptop.")]
+        self.amid: dict[int, list[AnswerEvent | asyncio.Event]] = {}
+        """By number of pieces that were shown before: what is told then, and what is waited for."""
         self.done: Done | None = None
         self.gap_s = 0.001
         self.endless = False
         self.refuse: PooledError | None = None
         self.stopped = asyncio.Event()
+        self.politely, self.may_go = asyncio.Event(), asyncio.Event()
+        self.change: dict[str, Any] = {}
         self.name = "laptop"
         self.settings = ChatSettings()
         self.cut = 10
         self.mid = 0
-        self.asked = ""
+        self.question = ""
         self.busy = False
         self.lobby: list[LobbyLine] = []
         self.gate = GateChoices()
@@ -95,7 +102,7 @@ class ScriptedCore:
             layers=(self.cut, 30),
             rtt_ms=1.2,
         )
-        return Status(
+        now = Status(
             code=self.code,
             state=self.state,
             sentence=f"The room is {self.state}.",
@@ -106,7 +113,7 @@ class ScriptedCore:
             devices=[me, other] if self.others else [me],
             mine=self.busy,
             can=self._can(),
-            newest=self.mid if self.asked else 0,
+            newest=self.mid if self.question else 0,
             settings=self.settings,
             lobby=list(self.lobby),
             gate=self.gate,
@@ -114,6 +121,12 @@ class ScriptedCore:
             trust=self.trust,
             digits=self.digits,
         )
+        return msgspec.structs.replace(now, **self.change)
+
+    def become(self, state: State, **change: Any) -> None:
+        """It is in this state, and its status differs in that (mesh loop)."""
+        self.change = change
+        self._set(state)
 
     def ask_to_join(self, *names: str) -> None:
         """Somebody stands at the door (mesh loop, or before anybody listens)."""
@@ -182,8 +195,9 @@ class ScriptedCore:
     def _can(self) -> list[Verb]:
         if self.state == "closed":
             return []
-        host: list[Verb] = ["set", "close", "redeal" if self.dealt else "start"]
-        last: list[Verb] = ["stop"] if self.busy else ["continue", "regen"] if self.asked else []
+        dealt = self.dealt or self.state == "degraded"
+        host: list[Verb] = ["set", "close", "redeal" if dealt else "start"]
+        last: list[Verb] = ["stop"] if self.busy else ["continue", "regen"] if self.question else []
         return [*last, *(host if self.role == "host" else []), "leave"]
 
     @property
@@ -192,8 +206,9 @@ class ScriptedCore:
 
     async def start(self, progress: Callable[[int, str], None] | None = None, *, fast: bool = False) -> None:
         self.log.append("start fast" if fast else "start")
-        if self.state not in ("open", "online"):
+        if self.state not in ("open", "online", "degraded"):
             raise NotReady("The room is not open.", "Wait.")
+        self.change = {}
         self._set("loading")
         for percent in (0, 50, 100):
             if progress is not None:
@@ -203,9 +218,9 @@ class ScriptedCore:
 
     async def again(self, what: Again, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         self.log.append((what, options))
-        if not self.asked:
+        if not self.question:
             raise NotReady("There is no answer yet.", "Ask first.")
-        words = self.asked if what == "regen" else f"and {self.asked}"
+        words = self.question if what == "regen" else f"and {self.question}"
         async with contextlib.aclosing(self._answer(words)) as events:
             async for event in events:
                 yield event
@@ -219,7 +234,7 @@ class ScriptedCore:
 
     async def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
         self.log.append(("ask", text, options))
-        self.asked = self.asked if self.refuse is not None else text
+        self.question = self.question if self.refuse is not None else text
         async with contextlib.aclosing(self._answer(text)) as events:
             async for event in events:
                 yield event
@@ -239,6 +254,11 @@ class ScriptedCore:
             sent = 0
             reason = "stop"
             while words and (self.endless or sent < len(words)):
+                for event in self.amid.pop(sent, []):
+                    if isinstance(event, asyncio.Event):
+                        await event.wait()
+                    else:
+                        yield event
                 yield Piece(text=words[sent % len(words)] + " ")
                 sent += 1
                 await asyncio.sleep(self.gap_s)
@@ -262,14 +282,34 @@ class ScriptedCore:
     async def reset(self) -> None:
         self.log.append("reset")
 
-    async def leave(self) -> None:
+    async def leave(self, *, after_answer: bool = False) -> None:
+        if after_answer:
+            self.log.append("leave politely")
+            self.politely.set()
+            await self.may_go.wait()
         self.log.append("leave")
+        self.may_go.set()
+        self.stopped.set()
+        self._set("closed")
+
+
+class LeftCore(ScriptedCore):
+    """A room that goes on: its process before left questions."""
+
+    def __init__(self, code: str, asked: Sequence[SavedQuestion] = ()) -> None:
+        super().__init__("host", code, state="online")
+        self.asked = list(asked)
+        self.resuming = False
+        self.on_memory = lambda: None
+
+    async def abandon(self) -> None:
+        self.log.append("abandon")
         self.stopped.set()
         self._set("closed")
 
 
 class Rooms:
-    """`pooled_nb.room.host` and `join`, scripted: keeps what they were called with."""
+    """`pooled_nb.room.host`, `join` and `resume`, scripted: keeps what they were called with."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
@@ -278,6 +318,7 @@ class Rooms:
         self.cancelled = 0
         self.lobby = ""
         self.doubt: Doubt | None = None
+        self.left: list[SavedQuestion] = []
         self.core = ScriptedCore()
 
     async def _open(self, core: ScriptedCore, options: dict[str, Any]) -> ScriptedCore:
@@ -304,6 +345,10 @@ class Rooms:
     async def host(self, model: str, **options: Any) -> ScriptedCore:
         self.calls.append(("host", model, options))
         return await self._open(ScriptedCore("host", options.get("code") or "4TKG9P"), options)
+
+    async def resume(self, code: str | None = None, **options: Any) -> ScriptedCore:
+        self.calls.append(("resume", code or "", options))
+        return await self._open(LeftCore("4TKG9P", self.left), options)
 
     async def join(self, code: str, *, servers: Sequence[str] | None = None, **options: Any) -> ScriptedCore:
         self.calls.append(("join", code, {"servers": servers, **options}))

@@ -13,7 +13,7 @@ import pooled_nb
 from pooled_nb.answer_output import leave
 from pooled_nb.errors import BadOption, BadQuestion, NotReady, QueueFull
 from pooled_nb.progress import Waiting
-from pooled_nb.room.core import AskOptions, ChatSettings, Done, Stats
+from pooled_nb.room.core import AskOptions, ChatSettings, Done, Started, Stats
 from pooled_nb.room_view import Room
 from pooled_nb.threads import mesh
 from pooled_nb.widgets.sources import AnswerSource, RoomSource
@@ -63,12 +63,25 @@ def test_what_another_asked_is_not_taken_for_ours(rooms: Rooms) -> None:
     room = pooled_nb.host("m")
     room.ask("mine")
     rooms.core.mid += 1  # another device's
-    rooms.core.asked = "theirs"
+    rooms.core.question = "theirs"
     for again in (room.continue_(), room.regenerate()):
         assert again.text.endswith("theirs ")
         assert "mine" not in again.text
     rooms.core.mid += 1
     assert room.continue_().question == ""
+
+
+def test_an_answer_that_a_new_host_makes_again_may_be_continued(rooms: Rooms) -> None:
+    """PROTOCOL section 8, host resume: it has another `mid` then, and its text goes on."""
+    room = pooled_nb.host("m")
+    rooms.core.done = Done(reason="max", stats=Stats(tokens=2), tokens=[1, 2])
+    room.ask("one two")
+    rooms.core.amid = {1: [Started(mid=7)]}
+    more = room.continue_()
+    assert (more.mid, more.question, more.text) == (7, "one two", "one two and one two ")
+    rooms.core.mid = 7  # as its host counts
+    rooms.core._set("online")
+    until(lambda: more.facts().can == ("continue", "regen"))
 
 
 def test_continue_stands_under_the_newest_answer_alone(rooms: Rooms) -> None:

@@ -26,7 +26,7 @@ from pooled_nb.magics.verbs import ASK, LATER, VERBS
         ("host m --ctx", "needs a value: --ctx TOKENS"),
         ("host m --lan=yes", "takes no value"),
         ("host m n", "'n' is too much"),
-        ("leave --now", "It has no options."),
+        ("reset --now", "It has no options."),
         ("stop it", "stands alone"),
         ("set --style hot", "one of greedy, focused, creative"),
         ("set greedy", "stands alone"),

@@ -301,7 +301,7 @@ async def test_what_is_kept_for_a_page_without_the_kernel(kernel: Kernel, page: 
 async def test_nothing_secret_is_kept(kernel: Kernel, page: Page) -> None:
     """DESIGN section 7: what a notebook keeps holds only this person's own exchanges, and no key."""
     seen = await page.run("%pooled host org/model -o room")
-    await page.run("rooms.core.asked = 'asked by another'")
+    await page.run("rooms.core.question = 'asked by another'")
     seen += await page.run("%pooled") + await page.run("%%ask\nmine") + await page.run("%pooled status")
     kept = json.dumps([saved(seen), page.panels])
     assert "mine" in kept

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pooled_nb
-from pooled_nb import api
+from pooled_nb import restarts
 from pooled_nb.errors import (
     AlreadyInRoom,
     AnswerFailed,
@@ -365,9 +365,9 @@ def test_notices_are_kept(rooms: Rooms) -> None:
 def test_at_exit_only_the_process_that_opened_it_leaves(rooms: Rooms) -> None:
     """DESIGN section 3: a dying kernel closes its own room and nobody else's; a fork leaves it alone."""
     room = pooled_nb.host("m")
-    api._leave_at_exit(os.getpid() + 1)
+    restarts._told(os.getpid() + 1)
     assert not room.left
-    api._leave_at_exit(os.getpid())
+    restarts._told(os.getpid())
     assert room.left
 
 

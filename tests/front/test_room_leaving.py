@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import pooled_nb
-from pooled_nb import api
+from pooled_nb import api, restarts
 from pooled_nb.errors import RoomClosed
 from pooled_nb.job import Budget, Job
 from pooled_nb.progress import Waiting
@@ -159,8 +159,8 @@ def test_leaving_has_one_budget(
     room = pooled_nb.host("m")
     rooms.core.leave = resists  # type: ignore[method-assign]
     if at_exit:
-        assert api._pid is not None
-        api._leave_at_exit(api._pid)
+        assert restarts._pid is not None
+        restarts._told(restarts._pid)
     else:
         room.leave(timeout=given)
     assert waits

@@ -171,7 +171,7 @@ def test_news_of_the_lobby() -> None:
     assert said[4:] == [
         "ana (asks only) asks to join. It can show no digits: ask its person. Nobody can answer here."
     ]
-    status.lobby, status.devices = [], [SimpleNamespace(id="a", name="ana", me=False)]
+    status.lobby, status.devices = [], [SimpleNamespace(id="a", name="ana", me=False, gone=False)]
     news.tell()
     assert said[5:] == ["+ ana is here"]
 

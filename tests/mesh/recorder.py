@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pooled_nb.mesh.clock import LoopClock
+from pooled_nb.mesh.clock import Clock, LoopClock
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.gate import Doorway, Gate, Side
 from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
@@ -27,6 +27,8 @@ class Recorder:
         self.gates: BothGates
         self.rosters: list[list[str]] = []
         self.admitted: list[str] = []
+        self.was: list[str] = []
+        self.away: list[tuple[str, str]] = []
         self.gone: list[tuple[str, str, bool]] = []
         self.messages: list[tuple[str, Message]] = []
         self.frames: list[tuple[str, Frame]] = []
@@ -38,9 +40,17 @@ class Recorder:
         self.diary.append("roster")
         self.rosters.append([m.name for m in members])
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, was: str) -> None:
         self.diary.append(f"admitted {member.name}")
         self.admitted.append(member.name)
+        self.was.append(was)
+
+    def on_away(self, id: str, name: str, why: str) -> None:
+        self.diary.append(f"away {name}")
+        self.away.append((name, why))
+
+    def on_back(self) -> None:
+        self.diary.append("back")
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         self.diary.append(f"gone {name}")
@@ -89,6 +99,7 @@ def device(
     *,
     ask: bool = False,
     credentials: Credentials | None = None,
+    clock: Clock | None = None,
     **more: Any,
 ) -> Recorder:
     """A device that is in no room yet; a room that it creates asks nobody, unless ``ask``."""
@@ -96,7 +107,7 @@ def device(
     recorder.gates = BothGates(GateSettings(ask=ask), credentials or Credentials())
     recorder.mesh = Mesh(
         network=net,
-        clock=LoopClock(),
+        clock=clock or LoopClock(),
         name=name,
         meta=meta or DeviceMeta(),
         listener=recorder,

@@ -18,12 +18,16 @@ from pooled_nb.mesh import lan, specs
 from tests.mesh.rtctools import nothing_left
 
 try:
+    from zeroconf import Zeroconf
     from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 except ImportError:
-    AsyncServiceInfo = AsyncZeroconf = None
+    AsyncServiceInfo = AsyncZeroconf = Zeroconf = None
 
 CODE = "4TKG9P"
 HERE = ["127.0.0.1"]
+LONG_S = 30.0
+"""A search ends with its first answer. Who announced something a moment ago answers a second later than else
+(RFC 6762, 6: a record is sent to all once a second), and a busy machine later still."""
 URL = "ws://10.1.2.3:9000/x/"
 
 
@@ -71,8 +75,8 @@ async def test_a_room_is_found_by_its_code() -> None:
     """
     async with nothing_left():
         async with announced(), announced("AAAAAA", "wss://192.168.7.7:443/"):
-            assert await lan.find(CODE, interfaces=HERE) == [URL]
-            assert await lan.find("AAAAAA", interfaces=HERE) == ["wss://192.168.7.7:443/"]
+            assert await lan.find(CODE, LONG_S, interfaces=HERE) == [URL]
+            assert await lan.find("AAAAAA", LONG_S, interfaces=HERE) == ["wss://192.168.7.7:443/"]
             assert await lan.find("BBBBBB", 0.5, interfaces=HERE) == []
         assert await lan.find(CODE, 0.5, interfaces=HERE) == []
 
@@ -96,6 +100,28 @@ async def test_the_code_is_not_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> N
         assert word.lower().encode() not in text.lower()
 
 
+async def test_answers_are_wanted_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 2: a room is found though another program of this machine listens for mDNS: an answer
+    to this address alone would be handed to one of the two, and it need not be us.
+    """
+    asked: list[bool] = []
+    real = Zeroconf.async_send
+
+    def watched(self, out, *args, **options):
+        asked.extend(question.unicast for question in out.questions)
+        return real(self, out, *args, **options)
+
+    monkeypatch.setattr(Zeroconf, "async_send", watched)
+    assert await lan.find("BBBBBB", 0.5, interfaces=HERE) == []
+    assert asked
+    zeroconf = AsyncZeroconf(interfaces=HERE)
+    before = len(asked)
+    await lan._Search(zeroconf, "tag")._ask(AsyncServiceInfo(lan.SERVICE, f"nobody.{lan.SERVICE}"))
+    await zeroconf.async_close()
+    assert len(asked) > before
+    assert not any(asked)
+
+
 async def test_lies_are_bounded() -> None:
     """PROTOCOL section 2, "What answers is believed no more than any signaling server": of many liars who
     say they have the room few are believed, none elsewhere, and the true one can be among them.
@@ -107,10 +133,12 @@ async def test_lies_are_bounded() -> None:
     lies += [({**good, "p": "/../x"}, ["10.8.0.1"], 80), ({**good, "p": "/?k=1"}, ["10.8.0.2"], 80)]
     async with nothing_left(), liars(*lies), announced():
         seen: set[str] = set()
-        for _ in range(3):
-            found = await lan.find(CODE, 1.0, interfaces=HERE)
+        for _ in range(10):  # how many answer in time is the machine's affair
+            found = await lan.find(CODE, LONG_S, interfaces=HERE)
             assert 0 < len(found) <= lan.MAX_FOUND
             seen |= set(found)
+            if len(seen) > lan.MAX_FOUND:
+                break
         assert len(seen) > lan.MAX_FOUND  # others each time
         assert all(spec == URL or spec.startswith("ws://10.9.") for spec in seen)
 
@@ -187,7 +215,7 @@ async def test_listening_everywhere_gives_this_machines_addresses(monkeypatch: p
     monkeypatch.setattr(lan, "own_addresses", lambda: ["93.184.215.14", "192.168.4.4"])
     for url in ("ws://0.0.0.0:9000/", "ws://this-one.lan:9000/"):
         async with announced(url=url):
-            assert await lan.find(CODE, interfaces=HERE) == ["ws://192.168.4.4:9000/"]
+            assert await lan.find(CODE, LONG_S, interfaces=HERE) == ["ws://192.168.4.4:9000/"]
     monkeypatch.setattr(lan, "own_addresses", list)
     with pytest.raises(BadOption, match="no address on a local network"):
         await lan.announce(CODE, "ws://0.0.0.0:9000/", interfaces=HERE)

@@ -58,6 +58,23 @@ def test_a_late_tick_judges_nobody() -> None:
     _, silent = run(live, 110.0, 4.0)
     assert silent == []
     assert run(live, 114.0, 2.0)[1] == ["a"]  # 15 s of its own silence are over
+
+
+def test_a_stall_under_way_is_no_silence() -> None:
+    """PROTOCOL section 8, a timer that fired late: who is asked for on waking, before the late tick, was as
+    quiet as that tick will say.
+    """
+    live: Liveness[str] = Liveness(0.0)
+    live.add("a", 0.0, 1e9)
+    run(live, 0.0, 4.0)
+    assert live.quiet("a", 5.0) == 5.0
+    early = live.quiet("a", 104.0)
+    assert early == 4.0 + TICK_S
+    live.tick(104.0)
+    assert live.quiet("a", 104.0) == early
+    run(live, 104.0, 1.0)
+    live.heard("a", 204.9)
+    assert live.quiet("a", 205.0) == 0.0
     live.add("b", 116.0)
     assert live.tick(116.0 + LATE_S + 0.01).silent == []
 

@@ -6,7 +6,7 @@ import asyncio
 
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
-from pooled_nb.mesh.gatekeeper import GateSettings
+from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.mesh.ice import IcePolicy
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import chat
@@ -122,6 +122,52 @@ async def test_a_stripe_over_real_webrtc() -> None:
         assert [f for _, f in other.frames] == [f for _, f in one.frames] == [big, big]
         assert all(n[0] > 0 for n in took), took
     for left in (two, one, host):
+        await left.mesh.leave()
+    await server.close()
+    await asyncio.sleep(0.1)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_host_that_comes_back_over_real_webrtc() -> None:
+    """PROTOCOL sections 3 and 8: a link that breaks, a neighbour's link that is wanted anew, and then a host
+    that is started again together with the signaling server in its process: everybody is in again under its
+    id and name, without a person.
+    """
+    before = asyncio.all_tasks()
+    server = await SignalServer.start(host="127.0.0.1", port=0)
+    clock = LoopClock()
+    host, one, two = device(clock, "host"), device(clock, "one"), device(clock, "two")
+    await host.mesh.create(CODE, [server.url])
+    await one.mesh.join(CODE, [server.url])
+    await two.mesh.join(CODE, [server.url])
+    ids = [one.mesh.id, two.mesh.id]
+    one.mesh.chain([ROOM, two.mesh.id])
+    two.mesh.chain([ROOM, one.mesh.id])
+    await one.mesh.connect(two.mesh.id)
+
+    await host.mesh._links.book.used(one.mesh.id).connection.close()  # type: ignore[union-attr]
+    await until(lambda: "back" in one.diary and host.was[-1] == one.mesh.id)
+    assert host.gone == []
+    await one.mesh.relink(two.mesh.id)
+    await until(lambda: len(one.mesh._links.book.of(two.mesh.id)) == 1)  # type: ignore[union-attr]
+    assert one.gone == two.gone == []
+
+    token, secrets, port = host.mesh.token, host.gates.keeper.secrets, server.port
+    await host.mesh.abandon()
+    await server.close()
+    await until(lambda: two.mesh.knocking and not two.mesh.signaling_up)
+    server = await SignalServer.start(host="127.0.0.1", port=port)
+    again = device(clock, "host")
+    again.gates.keeper = Gatekeeper(GateSettings(ask=False), saved=secrets)
+    await again.mesh.create(CODE, [server.url], token=token)
+    await until(lambda: one.diary.count("back") == 2 and two.diary.count("back") == 1)
+    assert sorted(again.names) == ["host", "one", "two"]
+    assert {member.id for member in again.mesh.roster[1:]} == set(ids)
+    assert one.gone == two.gone == one.closed == two.closed == []
+    assert one.mesh.send(two.mesh.id, chat.Queue(n=1))
+    again.mesh.broadcast(chat.Queue(n=2))
+    await until(lambda: len(two.messages) == 2 and len(one.messages) == 1)
+    for left in (two, one, again):
         await left.mesh.leave()
     await server.close()
     await asyncio.sleep(0.1)

@@ -31,7 +31,8 @@ def test_write_find_remove(folder):
     """PROTOCOL section 2: the runtime file of a CODE comes before every server."""
     assert runtime.find("4TKG9P") is None
     path = runtime.write(room(folder="/models/a"))
-    assert runtime.find("4TKG9P") == room(folder="/models/a", created=runtime.find("4TKG9P").created)
+    found = runtime.find("4TKG9P")
+    assert found == room(folder="/models/a", created=found.created, born=found.born)
     assert runtime.find("4TKG9Q") is None
     if sys.platform != "win32":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -57,6 +58,47 @@ def test_stale_files_are_cleaned(folder):
     runtime.write(room(pid=dead_pid()))
     assert runtime.all_rooms() == []
     assert list(folder.iterdir()) == []
+
+
+def test_a_number_that_is_another_processs_now_counts_not(folder):
+    """CASES: after a crash and a restart of the machine, or of a container, the host's number is soon used
+    again: by a process that began at another time, so the room is over and its code free.
+    """
+    path = runtime.write(room())
+    found = runtime.find("4TKG9P")
+    assert found is not None
+    assert found.born
+    assert runtime.find("4TKG9P") == found
+    path.write_bytes(path.read_bytes().replace(found.born.encode(), b"an older one"))
+    assert runtime.find("4TKG9P") is None
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("platform", [sys.platform, "darwin"])
+def test_when_a_process_began(monkeypatch, platform):
+    """CASES: the same of one process whoever asks, and another of one that began later: this process has
+    imported pytest meanwhile, which takes longer than a machine tells apart. Nothing of one that is over.
+    """
+    monkeypatch.setattr(sys, "platform", platform)
+    script = "import sys\nfrom pooled_nb.mesh import runtime\n"
+    script += f"sys.platform = {platform!r}\nprint(runtime._born({os.getpid()}), end='', flush=True)\ninput()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as later:
+        mine, its = runtime._born(os.getpid()), runtime._born(later.pid)
+        told, _ = later.communicate("\n")
+    assert mine
+    assert its
+    assert told == mine != its
+    assert runtime._born(later.pid) == ""
+
+
+def test_where_its_beginning_is_not_known_the_number_decides(monkeypatch):
+    """A machine that tells nothing of its processes, or a file that was written by an older version."""
+    monkeypatch.setattr(runtime, "_born", lambda pid: "")
+    runtime.write(room())
+    assert runtime.find("4TKG9P") is not None
+    monkeypatch.setattr(runtime, "_born", lambda pid: "now known")
+    assert runtime.find("4TKG9P") is not None
 
 
 def test_anothers_file_is_left_alone():

@@ -204,6 +204,11 @@ class Place:
         path = self.folder / "data" / "rooms" / f"{code.replace('-', '')}.json"
         return dict(json.loads(path.read_text(encoding="utf-8")))
 
+    def remembered(self, code: str) -> str:
+        """What the host keeps of its room for a restart (it is saved in a thread, soon after an answer)."""
+        path = self.folder / "data" / "rooms" / f"{code.replace('-', '')}.room.json"
+        return path.read_text(encoding="utf-8")
+
     def look(self) -> None:
         """Learn every secret that is kept now, or that an object holds."""
         for path in (self.folder / "data").rglob("*.json"):

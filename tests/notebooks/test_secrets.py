@@ -90,6 +90,10 @@ async def test_nothing_holds_a_secret(sessions: tuple[Session, Session], place: 
     for session in sessions:
         await session.run(HELD)
     place.look()
+    # What the room remembers for a restart is a chat that everyone may see, and no secret, nor a relay's.
+    kept = place.remembered(code)
+    assert "What is the capital of France?" in kept
+    assert [secret for secret in place.all if secret in kept] == []
     # The invite: by a click, as one message; from Python as an object that shows nothing of it.
     await host.run("%pooled invite\nroom.invite()")
     await host.press(cmd="invite", id=7)
@@ -100,6 +104,11 @@ async def test_nothing_holds_a_secret(sessions: tuple[Session, Session], place: 
     await host.run("%pooled network --turn --remember", answer=TYPED_RELAY)
     assert TYPED_TURN in (place.folder / "config" / "network.json").read_text(encoding="utf-8")
     await host.run("%pooled network\n%pooled gate\nroom.network()\nroom.gate()")
+    await host.run("room.ask('And now?', max_tokens=3)")
+    await asyncio.sleep(0.5)
+    kept = place.remembered(code)
+    assert "And now?" in kept
+    assert [secret for secret in place.all if secret in kept] == []
     # Thrown out, and back with the new link, which is proved.
     await host.run("%pooled kick visitor")
     await guest.run("import time\nwhile pooled_nb.current(): time.sleep(0.05)")

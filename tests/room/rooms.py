@@ -16,6 +16,7 @@ from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.doorfacts import Confirm, Starts
 from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.room.keeping import Slot
+from pooled_nb.room.memory import Memory
 from pooled_nb.room.sizing import Drafts
 from tests.room.toy import MODEL, ToyShard
 from tests.sim.network import SimNetwork
@@ -111,8 +112,12 @@ async def open_rooms(
     keeper: Gatekeeper | None = None,
     starts: Starts = "all",
     token: str | None = None,
+    recall: Memory | None = None,
 ) -> Rooms:
-    """A room with these workers, not started. ``copies``, ``drafter``, ``drafting``: see `ToyShard`."""
+    """A room with these workers, not started. ``copies``, ``drafter``, ``drafting``: see `ToyShard`.
+
+    ``recall``: what the host's process before remembered.
+    """
     net = net or SimNetwork()
 
     def new_shard() -> ToyShard:
@@ -141,6 +146,8 @@ async def open_rooms(
         keeper=keeper or Gatekeeper(GateSettings(ask=ask)),
         starts=starts,
     )
+    if recall is not None:
+        host.recall(recall)
     await host.open(["sim"], token)
     rooms = Rooms(net, host, shard)
     host.on_notice = rooms.notices.append

@@ -63,9 +63,17 @@ def test_screens_and_model_agree_whatever_happens(seed: int) -> None:
             await asyncio.sleep(rng.choice([0, 0, 0.01, 0.3, 2]))
             if rng.random() < 0.04:
                 await rooms.host.reset()
+            chain = rooms.host.answering.chain
+            assert chain is not None
             if rng.random() < 0.04:
-                assert rooms.host.answering.chain is not None
-                rooms.host.answering.chain.fail("made up")
+                chain.fail("made up")
+            if rng.random() < 0.2:
+                chain.lose("made up")
+            if rng.random() < 0.1:
+                rooms.host.answering.hold("made up")
+                asyncio.get_running_loop().call_later(
+                    rng.choice([0, 0.5, 3]), rooms.host.answering.online, chain
+                )
         outcomes = await asyncio.gather(*tasks)
         await asyncio.sleep(5)
         assert sum("max" in o or "stop" in o for o in outcomes) > 3, outcomes

@@ -18,6 +18,13 @@ def drain(feed: Feed) -> list[object]:
     return asyncio.run(read())
 
 
+def add(asked: Asked, feed: Feed, text: str = "q") -> str:
+    """A question that went out: its ``rid``."""
+    rid, message = asked.add(feed, lambda rid: chat.Ask(text=text, rid=rid))
+    assert message == chat.Ask(text=text, rid=rid)
+    return rid
+
+
 def hear(asked: Asked, *messages: Message) -> None:
     for m in messages:
         asked.read(m, ME)
@@ -26,7 +33,7 @@ def hear(asked: Asked, *messages: Message) -> None:
 def test_two_questions_hear_their_own() -> None:
     """PROTOCOL section 7: ``rid`` names a question among the device's own; ``mid`` its answer."""
     asked, first, second = Asked(), Feed(), Feed()
-    one, two = asked.add(first), asked.add(second)
+    one, two = add(asked, first), add(asked, second)
     hear(
         asked,
         chat.Queued(pos=2, rid=two),
@@ -50,9 +57,10 @@ def test_two_questions_hear_their_own() -> None:
 def test_a_host_that_begins_anew_ends_what_ran() -> None:
     """PROTOCOL section 7: "One generation at a time": nobody waits for an end that will not come."""
     asked, first, second = Asked(), Feed(), Feed()
-    one, two = asked.add(first), asked.add(second)
-    assert asked.rid is None
+    one, two = add(asked, first), add(asked, second)
+    assert (asked.rid, asked.answering) == (two, False), "the newest that waits is what a stop takes back"
     hear(asked, chat.GenStart(mid=1, asker=ME, rid=one))
+    assert asked.answering
     assert asked.rid == one
     hear(asked, chat.GenStart(mid=2, asker=ME, rid=two))
     assert asked.rid == two
@@ -69,7 +77,7 @@ def test_a_host_that_begins_anew_ends_what_ran() -> None:
 def test_a_host_that_echoes_no_rid_answers_the_oldest() -> None:
     """PROTOCOL section 7: public hosts name the asker only, and no ``mid`` on tokens."""
     asked, feed = Asked(), Feed()
-    asked.add(feed)
+    add(asked, feed)
     hear(
         asked,
         chat.Queued(pos=1),
@@ -90,7 +98,7 @@ def test_a_host_that_echoes_no_rid_answers_the_oldest() -> None:
 def test_a_refusal_is_an_error_in_the_hosts_words(code: str, error: type[Exception]) -> None:
     """PROTOCOL section 7, ``ai-busy {why, code}``."""
     asked, feed = Asked(), Feed()
-    rid = asked.add(feed)
+    rid = add(asked, feed)
     hear(asked, chat.Busy(code=code, why="Not now.", rid=rid))
     with pytest.raises(error, match="Not now"):
         drain(feed)
@@ -99,8 +107,8 @@ def test_a_refusal_is_an_error_in_the_hosts_words(code: str, error: type[Excepti
 def test_the_end_of_the_room_ends_every_question() -> None:
     """PROTOCOL section 3: ``bye``: nobody waits for ever."""
     asked, running, waiting = Asked(), Feed(), Feed()
-    rid = asked.add(running)
-    asked.add(waiting)
+    rid = add(asked, running)
+    add(asked, waiting)
     hear(asked, chat.GenStart(mid=1, asker=ME, rid=rid))
     asked.close(RoomClosed("The room is over.", "Join another."))
     for feed in (running, waiting):

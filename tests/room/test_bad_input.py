@@ -11,7 +11,7 @@ import pytest
 
 from pooled_nb.errors import FrameRefused, ModelTooBig, NotReady, PooledError, ShardDied, WrongNumbers
 from pooled_nb.mesh.messages import deal as wire
-from tests.room.rooms import Heard, Rooms, alone, ask, open_rooms
+from tests.room.rooms import Rooms, alone, ask, open_rooms
 from tests.room.toy import ToyShard
 from tests.sim.clock import simulate
 
@@ -132,8 +132,8 @@ def test_a_token_that_cannot_be_drawn_ends_its_answer(kind: str, after: int) -> 
 
 
 @pytest.mark.parametrize("job", ["forward", "sample", "render"])
-def test_the_hosts_process_that_dies_is_named_and_another_one_starts(job: str) -> None:
-    """DESIGN section 3: the child takes an out-of-memory along, not the room: it offers a re-deal."""
+def test_the_hosts_process_that_dies_is_named_and_another_one_goes_on(job: str) -> None:
+    """DESIGN section 3: the child takes an out-of-memory along, not the room, nor the answer."""
 
     async def scenario() -> None:
         rooms = await open_rooms(workers=(1.0,))
@@ -148,19 +148,15 @@ def test_the_hosts_process_that_dies_is_named_and_another_one_starts(job: str) -
             raise ShardDied(why, "Lend less memory, then start again.")
 
         setattr(shard, job, dead)
-        heard = await asyncio.gather(ask(guest, "q"), return_exceptions=True)
+        asked = asyncio.create_task(ask(guest, "q"))
         await asyncio.sleep(1)
-        # A prompt that cannot be made begins no answer.
-        told = heard[0].done.why if isinstance(heard[0], Heard) else str(heard[0])
-        assert isinstance(heard[0], Heard) == (job != "render")
-        assert f"host says: {why}" in told
         for room in (rooms.host, guest):
             status = room.status()
             assert status.state == "degraded"
             assert f"host says: {why.rstrip('.')}." in status.sentence
         assert "redeal" in rooms.host.status().can
-        await rooms.host.start()
-        assert (await ask(guest, "q")).text == (await alone(["q"]))[0].text
+        assert (await asked).text == (await alone(["q"]))[0].text
+        assert rooms.host.status().state == "online"
         await rooms.close()
 
     simulate(scenario)
@@ -278,26 +274,6 @@ def test_a_room_of_int8_caches_says_so_everywhere() -> None:
             "Online over host and worker. The text is the same as one device alone would give with caches in "
             "int8."
         )
-        await rooms.close()
-
-    simulate(scenario)
-
-
-@pytest.mark.parametrize("wish", ["", "0", "1"])
-def test_checkpoints_are_kept_on_disk_where_a_person_asks_for_it(
-    wish: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PROTOCOL section 7: disk copies are keyed by room, by a hash; without consent there are none."""
-    monkeypatch.setenv("POOLED_KEEP_CHECKPOINTS", wish)
-
-    async def scenario() -> None:
-        rooms = await open_rooms(workers=(1.0,))
-        await rooms.host.start()
-        keys = {s.spec.room for s in (rooms.host_shard, *rooms.shards) if s.spec}
-        assert len(keys) == 1
-        key = keys.pop()
-        assert len(key) == (32 if wish == "1" else 0)
-        assert rooms.host.code not in key
         await rooms.close()
 
     simulate(scenario)

@@ -108,3 +108,34 @@ def test_a_newcomer_sees_what_it_may() -> None:
     assert seen("x", "asker") == []
     assert seen("m", "asker") == ["all", "asker"]
     assert seen("m", "host") == []
+
+
+def test_an_owner_that_comes_back_under_another_id_owns_what_it_owned() -> None:
+    """PROTOCOL section 3, seats: exchanges, and the newest answer, which it may continue."""
+    c = Conversation()
+    c.answered(last("one", owner="x", mode="asker"))
+    c.answered(last("two", owner="y", mode="asker"))
+    c.answered(last("three", owner="x", mode="asker"))
+    newest = c.last
+    c.renamed("x", "z")
+    assert c.last is newest
+    assert newest is not None
+    assert newest.owner == "z"
+    assert [e.text for e in c.seen_by("z", "all")] == ["one", "three"]
+    assert c.seen_by("x", "all") == []
+
+
+def test_of_each_turn_it_is_known_whose_it_is() -> None:
+    """PROTOCOL section 8, host resume: what may be kept is known of turns, too, also of those not shown."""
+    c = Conversation()
+    for n in range(SHOWN + 2):
+        c.answered(last(f"q{n}", owner=f"o{n}"))
+    c.answered(last("no answer", ids=()))
+    c.answered(last("part", owner="p"))
+    c.grown(last("part", reply="uno due", owner="p"))
+    assert [item.owner for item in c.read] == [*(f"o{n}" for n in range(SHOWN + 2)), "p"]
+    assert len(c.turns) == 2 * len(c.read)
+    c.drop_last()
+    assert len(c.turns) == 2 * len(c.read) == 2 * (SHOWN + 2)
+    c.clear()
+    assert c.turns == c.read == []

@@ -1,9 +1,13 @@
+import asyncio
+
 import pytest
 
 from pooled_nb.errors import ModelTooBig
 from pooled_nb.mesh.messages.link import DeviceMeta, Member, NbMeta
-from pooled_nb.room.dealing import COLS_CPU, WIDTH, make_deal
+from pooled_nb.room.dealing import COLS_CPU, WIDTH, grew, lenders, make_deal
+from tests.room.rooms import open_rooms
 from tests.room.toy import MODEL
+from tests.sim.clock import simulate
 
 
 def member(
@@ -94,3 +98,37 @@ def test_the_context_counts() -> None:
     assert make_deal(small, "h", MODEL, split="memory", ctx=1024, exact=True).seats[0].gb < 0.09
     with pytest.raises(ModelTooBig, match="short by"):
         make_deal(small, "h", MODEL, split="memory", ctx=100_000, exact=True)
+
+
+def test_a_new_deal_helps_where_more_is_lent() -> None:
+    """PROTOCOL section 6, ``ai-redeal``: somebody came, or lends more; who lends less brings nothing."""
+    before = lenders([member("h"), member("a"), member("x", 0.0)], "h", "memory")
+    assert before == {"a": 1.0}
+    assert grew(before, {"a": 1.5})
+    assert grew(before, {"a": 1.0, "b": 0.1})
+    assert not grew(before, {"a": 0.5})
+    assert not grew(before, {})
+    assert lenders([member("h"), member("a")], "h", "alone") == {}
+
+
+def test_a_device_that_says_nothing_gets_no_layers() -> None:
+    """PROTOCOL section 6: dealt over the devices that respond; the others come in with the next."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0))
+        host, silent = rooms.host.mesh.id, rooms.devices[1].mesh.id
+        await asyncio.sleep(1)
+        rooms.net.partition(host, silent)
+        await asyncio.sleep(8)
+        await rooms.host.start()
+        assert [d.name for d in rooms.host.status().devices if d.layers] == ["host", "worker"]
+        line = next(d for d in rooms.host.status().devices if d.id == silent)
+        assert line.out == "it does not respond."
+        rooms.net.heal(host, silent)
+        await asyncio.sleep(3)
+        assert "redeal" in rooms.host.status().can
+        await rooms.host.start()
+        assert [d.name for d in rooms.host.status().devices if d.layers] == ["host", "worker", "worker 2"]
+        await rooms.close()
+
+    simulate(scenario)

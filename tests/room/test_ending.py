@@ -1,7 +1,7 @@
 import pytest
 
 from pooled_nb.room.core import Stats
-from pooled_nb.room.ending import Limits, refusal, words
+from pooled_nb.room.ending import Limits, describe, refusal, words
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,15 @@ def test_tokens_per_second_leave_the_first_aside() -> None:
     """mock/README: tokens per second after the first."""
     assert Stats(tokens=11, ms=1_500, first_ms=500).tps == 10
     assert Stats(tokens=1, ms=1_500, first_ms=1_500).tps == 0
+
+
+def test_what_an_answer_waited_is_said_apart() -> None:
+    """PROTOCOL section 8: waiting for a device makes no room look slow."""
+    stats = Stats(tokens=11, ms=1_500, first_ms=500)
+    assert (
+        describe(stats, "", 11, waited=61.7) == "11 tokens · 10.0 tokens/s · first after 0.5 s · waited 62 s"
+    )
+    assert (
+        describe(stats, "stopped", 11, waited=0.4)
+        == "11 tokens · 10.0 tokens/s · first after 0.5 s · stopped"
+    )

@@ -12,6 +12,7 @@ from pooled_nb.mesh import codes
 from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSecrets, GateSettings
 from pooled_nb.mesh.newcomer import Credentials, Newcomer
 from pooled_nb.mesh.proofs import new_nonce
+from pooled_nb.room.core import ChatSettings
 from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.doorfacts import Doubt, GateChoices, Invite
 from pooled_nb.room.sentences import THROWN_OUT
@@ -216,7 +217,11 @@ def test_who_is_thrown_out_is_out_with_its_pass_and_its_link() -> None:
         status = rooms.host.status()
         assert status.state == "degraded"
         assert status.sentence.startswith("mira was taken out; layers ")
-        assert [d.name for d in status.devices] == ["host", "worker"]
+        assert [(d.name, d.gone) for d in status.devices] == [
+            ("host", False),
+            ("worker", False),
+            ("mira", True),
+        ]
         assert rooms.notices[-1] == (
             "mira is taken out of the room. The invite link is new: old ones only lead to the lobby now."
         )
@@ -387,6 +392,7 @@ def test_who_comes_into_a_room_that_lost_a_device_hears_so() -> None:
     async def scenario() -> None:
         rooms = await open_rooms(workers=(1.0,), ask=False)
         await rooms.host.start()
+        await rooms.host.configure(ChatSettings(redeal=False))
         await rooms.devices[0].leave()
         await asyncio.sleep(1)
         late = await rooms.add(gb=0.0, name="late")

@@ -24,13 +24,14 @@ from pooled_nb.room.doorfacts import Doubt, Invite, NetworkChoice
 from pooled_nb.room.hostgate import HostGate
 from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.room.keeping import Claim, SavedGate, SavedPass, Slot, claim_gate, claim_pass
+from pooled_nb.room.roomfile import Found, SavedRoom, SavedWays, Taken
 from pooled_nb.room.saver import Saver
 from tests.room.rooms import CODE, open_rooms
 from tests.sim.clock import simulate
 
 TEXTED = (
-    HostRoom, HostGate, DeviceRoom, Gatekeeper, Newcomer, Credentials, SavedGate, SavedPass, Claim, Slot,
-    Saver, Invite, NetworkChoice,
+    HostRoom, HostGate, DeviceRoom, Gatekeeper, Newcomer, Credentials, SavedGate, SavedPass, SavedRoom, Claim,
+    Taken, Slot, Saver, Invite, NetworkChoice,
 )  # fmt: skip
 """Of each of these an object lives in the scenario below, and is asked for all its texts."""
 
@@ -101,6 +102,11 @@ def test_nothing_that_is_shown_holds_a_secret(
         ]
         claims += [SavedPass(code=CODE, name="mira", pass_=secrets["pass of mira"], met="first")]
         claims += [Claim(saved=claims[-1]), Claim(saved=claims[-2]), choice, invite]
+        memory = host.memory()
+        assert memory is not None
+        left = SavedRoom(code=CODE, memory=memory, ways=SavedWays.of(choice))
+        said.append(left.packed().decode())
+        claims += [left, Taken(claims[-3], left), Found(left, 1.0)]
         found = [thing for thing in gc.get_objects() if type(thing) in TEXTED]
         found += [*claims, *(saved.secrets for saved in claims if isinstance(saved, SavedGate))]
         assert {type(thing) for thing in found} >= set(TEXTED)

@@ -161,14 +161,22 @@ def test_what_the_host_counts_on_is_what_devices_hold(seed: int) -> None:
                     break
                 chain = host.answering.chain
                 assert chain
-                if (how := rng.choice(["stop", "stop", "reset", "fail", "cancel"])) == "fail":
+                how = rng.choice(["stop", "stop", "reset", "fail", "lose", "lose", "hold", "hold", "cancel"])
+                if how == "fail":
                     chain.fail("made up")
+                elif how == "lose":
+                    chain.lose("made up")
+                elif how == "hold":
+                    host.answering.hold("made up")
+                    asyncio.get_running_loop().call_later(
+                        rng.choice([0, 0.1, 5]), host.answering.online, chain
+                    )
                 elif how == "cancel":
                     task.cancel()
                 else:
                     await (host.stop() if how == "stop" else host.reset())
             (heard,) = await asyncio.gather(task, return_exceptions=True)
-            await asyncio.sleep(1)
+            await asyncio.sleep(6)
             assert not host.answering.queue.running
             ends.add(type(heard) if isinstance(heard, BaseException) else heard.done.reason)
             agree(rooms)

@@ -28,6 +28,9 @@ def test_a_return_of_another_epoch_is_dropped() -> None:
     for _ in range(255):
         laps.raise_epoch()
     assert laps.epoch == 0, "one byte: it wraps"
+    laps = Laps(256 + 7)
+    laps.raise_epoch()
+    assert laps.epoch == 8, "they go on from those of the chain before"
 
 
 def test_a_wrong_return_is_named() -> None:
@@ -38,6 +41,16 @@ def test_a_wrong_return_is_named() -> None:
         assert laps.returned(wrong, 1)[0] is Verdict.WRONG
     assert laps.returned(frame(Kind.RET, 5), 1)[0] is Verdict.ANSWER
     assert laps.returned(frame(Kind.RET, 5), 1)[0] is Verdict.STALE, "nothing is under way"
+
+
+def test_a_return_of_a_later_lap_says_that_one_was_lost() -> None:
+    """PROTOCOL section 5: frames come in order, so nothing is wrong with it: the laps are lost."""
+    laps = Laps()
+    laps.sent(frame(Kind.HIDDEN_B, 0, 32, last=True), prefill=True, now=0)
+    laps.sent(frame(Kind.HIDDEN_B, 32, 4, last=True), prefill=True, now=0)
+    assert laps.returned(frame(Kind.RET_B, 35), 1)[0] is Verdict.MISSED
+    assert laps.returned(frame(Kind.RET_B, 34), 1)[0] is Verdict.WRONG
+    assert laps.returned(frame(Kind.RET_B, 35, epoch=9), 1)[0] is Verdict.STALE
 
 
 def test_limits_follow_what_was_measured() -> None:

@@ -56,3 +56,22 @@ def test_checkpoints_are_used_only_where_every_device_keeps_them() -> None:
     old.is_ready("h", ckpt=True)
     old.is_ready("a")
     assert not old.ckpt
+
+
+def test_who_was_killed_and_who_is_told_again() -> None:
+    """PROTOCOL section 6, ``ai-share``; section 3: who came back is told once more."""
+
+    async def scenario() -> None:
+        loading = Loading({"h": "host", "a": "attic"})
+        loading.is_ready("a")
+        loading.again("stranger")
+        loading.again("a")
+        assert loading.by_name() == {"host": 0, "attic": 0}
+        waiting = asyncio.create_task(loading.settled())
+        loading.is_ready("h")
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        loading.failed("a", "killed", killed=True)
+        assert await waiting == Trouble("a", "attic", "killed", killed=True)
+
+    asyncio.run(scenario())

@@ -20,6 +20,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
         ("loading", ALWAYS),
         ("online", ALWAYS),
         ("answering", ["stop", *ALWAYS]),
+        ("waiting", ["redeal", "stop", *ALWAYS]),
         ("degraded", ["redeal", *ALWAYS]),
         ("closed", []),
     ],
@@ -37,6 +38,11 @@ def test_the_host_of_a_room_that_was_asked() -> None:
         "stop", "reset", *ALWAYS,
     ]  # fmt: skip
     assert "reset" in verbs("host", "degraded", chat=True)
+    assert verbs("host", "degraded", asks=True) == ["redeal", "stop", *ALWAYS], (
+        "an answer that waits is given up"
+    )
+    assert verbs("host", "loading", asks=True) == ["stop", *ALWAYS]
+    assert "stop" not in verbs("host", "online", asks=True)
     assert "reset" not in verbs("host", "loading", chat=True)
 
 
@@ -46,7 +52,8 @@ def test_who_is_no_host(role: Role) -> None:
     for state in STATES:
         leaves = ["network", "leave"] if state != "closed" else []
         assert verbs(role, state, changed=True, chat=True) == leaves
-        assert verbs(role, state, mine=True) == (["stop"] if state == "answering" else []) + leaves
+        held = state in ("answering", "waiting", "degraded", "loading", "away")
+        assert verbs(role, state, mine=True) == (["stop"] if held else []) + leaves
         assert verbs(role, state, again=BOTH) == (BOTH if state == "online" else []) + leaves
 
 

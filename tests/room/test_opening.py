@@ -8,6 +8,7 @@ import pytest
 from pooled_nb.errors import BadOption, RoomError, RoomNotFound
 from pooled_nb.mesh import codes, runtime
 from pooled_nb.room import opening
+from pooled_nb.room.doorfacts import GateChoices
 from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.room.meeting import keepalive, where
 from pooled_nb.room.opening import host
@@ -135,3 +136,28 @@ async def test_caches_and_guesses_are_the_hosts_choice(monkeypatch: pytest.Monke
         assert room._settings.speculate is speculate
         assert room.status().drafts == ""
         await room.leave()
+
+
+@pytest.mark.parametrize("wish", ["", "0", "1"])
+async def test_checkpoints_are_kept_on_disk_where_a_person_asks_for_it(
+    wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PROTOCOL section 7: disk copies are keyed by room, by a hash; without consent there are none."""
+    monkeypatch.setenv("POOLED_KEEP_CHECKPOINTS", wish)
+    shards: list[ToyShard] = []
+
+    def open_shard(process: bool) -> ToyShard:
+        shards.append(ToyShard())
+        return shards[-1]
+
+    monkeypatch.setattr(opening, "open_shard", open_shard)
+    room = await host("toy/model", gate=GateChoices(ask=False), split="memory")
+    worker = await opening.join(room.code, role="worker")
+    await room.start()
+    keys = [shard.spec.room for shard in shards if shard.spec]
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == (32 if wish == "1" else 0)
+    assert room.code not in keys[0]
+    await worker.leave()
+    await room.leave()

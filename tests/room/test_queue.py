@@ -66,6 +66,21 @@ def test_the_running_question_is_not_counted() -> None:
     assert refusal.code == "queue"
 
 
+def test_an_asker_that_comes_back_under_another_id_keeps_its_places() -> None:
+    """PROTOCOL section 3, seats: nothing else moves, and an entry stays the one it was."""
+    queue: AskQueue[str] = AskQueue()
+    entries = [Entry(a, "r", a) for a in "abca"]
+    for e in entries:
+        queue.offer(e)
+    queue.begin()
+    queue.renamed("a", "z")
+    assert [e.asker for e in (queue.running, *queue.waiting) if e] == ["z", "b", "c", "z"]
+    assert [queue.place(e) for e in entries] == [0, 1, 2, 3]
+    assert queue.running is entries[0]
+    assert queue.take_back("a") is None
+    assert queue.take_back("z") is entries[3]
+
+
 def test_one_question_is_found_and_taken_back() -> None:
     """PROTOCOL section 7: ``ai-stop {rid?}`` names one question."""
     queue: AskQueue[str] = AskQueue()
@@ -79,3 +94,14 @@ def test_one_question_is_found_and_taken_back() -> None:
     assert queue.remove(entries[1])
     assert {e.asker for e in queue.clear()} == {"c"}
     assert len(queue) == 0
+
+
+def test_what_ran_before_a_restart_goes_first_and_counts_not() -> None:
+    """PROTOCOL section 8, host resume: its asker sends all of its questions again, more than may wait."""
+    queue: AskQueue[str] = AskQueue()
+    waits = [Entry("b", "1", "b1"), Entry("a", "2", "a2"), Entry("a", "3", "a3")]
+    assert queue.offer(waits[0]) == 1
+    assert queue.offer(Entry("a", "1", "a1"), first=True) == 1
+    assert [queue.offer(e) for e in waits[1:]] == [3, 4]
+    assert isinstance(queue.offer(Entry("a", "4", "a4")), Refusal)
+    assert [e.question for e in queue.waiting] == ["a1", "b1", "a2", "a3"]

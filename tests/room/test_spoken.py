@@ -75,7 +75,10 @@ def test_a_start_is_told_in_order() -> None:
 
 
 def test_a_newcomer_waits_while_nothing_is_loaded() -> None:
-    """PROTOCOL section 6: `ai-wait` to who is admitted before the room is online, or while it loads."""
+    """PROTOCOL section 6: `ai-wait` to who is admitted before the room is online, or while it loads.
+
+    Then what changes only now and then: how many wait (section 7, `ai-queue`).
+    """
 
     async def scenario() -> None:
         rooms = await open_rooms(delay=2.0)
@@ -90,13 +93,13 @@ def test_a_newcomer_waits_while_nothing_is_loaded() -> None:
         try:
             await rooms.add(gb=0.0)
             await asyncio.sleep(0.5)
-            assert kinds(heard) == ["ai-wait"]
+            assert kinds(heard) == ["ai-wait", "ai-queue"]
             await rooms.host.start()
             await asyncio.sleep(1)
             heard.clear()
             await rooms.add(gb=0.0, name="late")
             await asyncio.sleep(0.5)
-            assert kinds(heard) == ["ai-layers", "ai-ready-all", "ai-history"]
+            assert kinds(heard) == ["ai-layers", "ai-ready-all", "ai-history", "ai-queue"]
         finally:
             DeviceRoom.on_message = take  # type: ignore[method-assign]  # as it was
         await rooms.close()

@@ -158,3 +158,118 @@ def test_speed_is_remembered() -> None:
     t.read(chat.GenStart(mid=2, hidden=True))
     t.read(chat.GenDone(mid=2, hidden=True))
     assert t.tps == 10
+
+
+def begin(t: Transcript, mid: int, text: str, *tokens: str, replay: bool = False, **more: Any) -> None:
+    t.read(chat.GenStart(mid=mid, text=text, **{"asker": ME, **more}), replay=replay)
+    for token in tokens:
+        t.read(chat.Token(text=token, mid=mid))
+
+
+def test_an_answer_that_ended_while_away_is_under_way_no_more() -> None:
+    """PROTOCOL section 3: nobody says its end to who comes back; the history holds it."""
+    t = Transcript()
+    begin(t, 3, "Why?", "Be")
+    t.back(ME, ME)
+    assert (t.answering, t.text, t.under_way, t.newest) == ("", "", 0, 0)
+    t.read(chat.History(items=[chat.Exchange(text="Why?", reply="Because", mid=3)]))
+    assert t.newest == 3
+
+
+def test_an_answer_under_way_starts_over_to_the_same_text() -> None:
+    """PROTOCOL section 8: who comes back hears it from its beginning; whose it is does not change."""
+    t = Transcript()
+    said(t, 1, "Hi", asker="another")
+    begin(t, 2, "Why?", "Be", "ca")
+    t.back(ME, "me now")
+    t.read(chat.History(items=list(t.items)))
+    begin(t, 2, "Why?", "Becau", replay=True, asker="me now")
+    assert (t.answering, t.text, t.under_way) == ("a question", "Becau", 2)
+    t.read(chat.Token(text="se", mid=2))
+    t.read(chat.GenDone(mid=2, reason="max"))
+    assert [(i.mid, i.reply) for i in t.items] == [(1, "r"), (2, "Because")]
+    assert t.again("me now") == ["continue", "regen"]
+    # Once more without any break: the same answer is the same exchange.
+    begin(t, 3, "And?", "x")
+    begin(t, 3, "And?", "x", "y")
+    t.read(chat.GenDone(mid=3))
+    assert [(i.mid, i.reply) for i in t.items][1:] == [(2, "Because"), (3, "xy")]
+
+
+def test_an_answer_made_anew_by_the_host_stays_its_askers() -> None:
+    """PROTOCOL section 7, `ai-regen`: also where it is told again, to who comes back meanwhile."""
+    t = Transcript()
+    said(t, 1, "Why?")
+    t.read(chat.Regen(mid=1))
+    begin(t, 2, "Why?", "a", asker="host")
+    t.back(ME, "me now")
+    begin(t, 2, "Why?", "ab", asker="host")
+    t.read(chat.GenDone(mid=2, reason="stop"))
+    assert t.again("me now") == ["regen"]
+
+
+def test_an_answer_that_goes_on_starts_over_from_where_it_went_on() -> None:
+    """PROTOCOL section 7, `cont`: what is told again is what is new of it."""
+    t = Transcript()
+    said(t, 1, "Why?", reply="Be")
+    begin(t, 2, "Why?", "ca", cont=True, of=1)
+    t.back(ME, ME)
+    t.read(chat.History(items=[chat.Exchange(text="Why?", reply="Be", mid=1)]))
+    begin(t, 2, "Why?", "cau", cont=True, of=1, replay=True)
+    assert t.text == "Becau"
+    t.read(chat.Token(text="se", mid=2))
+    t.read(chat.GenDone(mid=2))
+    assert [(i.mid, i.reply) for i in t.items] == [(2, "Because")]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_replayed_answer_changes_nothing(busy: bool) -> None:
+    """PROTOCOL section 7: the screen shows it already; what runs beside it goes on."""
+    t = Transcript()
+    said(t, 3, "Why?", reply="Because")
+    if busy:
+        begin(t, 4, "And?", "x", asker="another")
+    before = list(t.items)
+    begin(t, 3, "Why?", "Because", replay=True)
+    t.read(chat.GenDone(mid=3, stats="again"))
+    assert t.items == before
+    if busy:
+        t.read(chat.Token(text="y", mid=4))
+        assert (t.text, t.under_way) == ("xy", 4)
+        t.read(chat.GenDone(mid=4))
+    assert t.newest == 3 + busy
+
+
+def test_a_replayed_answer_that_is_not_shown_yet_takes_its_place() -> None:
+    """PROTOCOL section 7: it ended while away, and no history came since the room is not online."""
+    t = Transcript()
+    said(t, 1, "Hi")
+    begin(t, 2, "Why?", "Be")
+    t.back(ME, ME)
+    begin(t, 3, "And?", "x", asker="another")
+    begin(t, 2, "Why?", "Because", replay=True)
+    t.read(chat.GenDone(mid=2, stats="s"))
+    t.read(chat.Token(text="y", mid=3))
+    t.read(chat.GenDone(mid=3))
+    assert [(i.mid, i.reply) for i in t.items] == [(1, "r"), (2, "Because"), (3, "xy")]
+
+
+def test_a_history_leaves_the_newest_answer_its_askers() -> None:
+    """PROTOCOL section 6, `ai-history`: who comes back may still continue what it asked."""
+    t = Transcript()
+    said(t, 2, "Why?")
+    t.read(chat.History(items=list(t.items)))
+    assert t.again(ME) == ["continue", "regen"]
+    t.read(chat.History(items=[chat.Exchange(text="And?", mid=3)]))
+    assert t.again(ME) == []
+
+
+def test_a_host_that_counts_anew_has_another_chat() -> None:
+    """PROTOCOL section 7: `mid` is a counter of the room: it never goes back in one chat."""
+    t = Transcript()
+    said(t, 1, "Why?")
+    said(t, 2, "And?")
+    t.back(ME, ME)
+    said(t, 1, "Hello", reply="new")
+    assert [(i.text, i.reply) for i in t.items] == [("Hello", "new")]
+    assert t.newest == 1

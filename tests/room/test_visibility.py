@@ -230,14 +230,14 @@ def test_a_newcomer_hears_the_rule_and_only_what_it_may_see() -> None:
         rooms.host.mesh.send = tap  # type: ignore[method-assign]  # a wire tap
         late = await rooms.add(gb=0.0, name="late")
         await asyncio.sleep(1)
-        assert heard == ["ai-visibility", "ai-layers", "ai-ready-all"]
+        assert heard == ["ai-visibility", "ai-layers", "ai-ready-all", "ai-queue"]
         assert late.status().settings.visibility == "asker"
         assert late.transcript.items == []
         await rooms.host.configure(ChatSettings(visibility="all", style="creative", max_tokens=64))
         heard.clear()
         later = await rooms.add(gb=0.0, name="later")
         await asyncio.sleep(1)
-        assert heard == ["ai-style", "ai-layers", "ai-ready-all", "ai-history"]
+        assert heard == ["ai-style", "ai-layers", "ai-ready-all", "ai-history", "ai-queue"]
         assert [i.text for i in later.transcript.items] == ["open"]
         assert later.status().settings == ChatSettings(style="creative", max_tokens=64)
         await rooms.close()

@@ -100,7 +100,7 @@ class ToyShard:
         self.spec: LoadSpec | None = None
         self.end_after, self.delay, self.fail_load = end_after, delay, fail_load
         self.copies, self.drafter, self.drafting = copies, drafter, drafting
-        self.columns_run = 0
+        self.columns_run = self.loads = 0
         self.frames: list[tuple[Columns, Control]] = []
         self.asked: list[tuple[list[Turn], bool | None]] = []
         self.closed = False
@@ -120,6 +120,7 @@ class ToyShard:
         return MODEL
 
     async def load(self, spec: LoadSpec, progress: Callable[[int, str], None] | None = None) -> Loaded:
+        self.loads += 1
         if progress:
             progress(10, "reading")
         await asyncio.sleep(self.delay)
@@ -181,7 +182,8 @@ class ToyShard:
             assert pos == len(seen) - 1
             assert seen[len(seen) - len(after or ()) :] == (after or [])
             self._history, self._drawn = list(seen), len(after or ())
-            self._roles = self._rendered[tuple(seen)]
+            # Of an answer that goes on after a loss only the prompt was rendered, and maybe by another shard.
+            self._roles = self._rendered.get(tuple(seen), [])
             self._text = ToyText(sampling.stop, after or ())
         assert pos == len(self._history) - 1, "a verify frame begins with the last token that was drawn"
         tokens: list[int] = []

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pooled_nb.errors import FrameRefused, ModelTooBig, PooledError, WrongNumbers
+from pooled_nb.errors import FrameRefused, OutOfMemory, PooledError, WrongNumbers
 from pooled_nb.shard import protocol
 from pooled_nb.shard.desk import Desk
 from pooled_nb.shard.door import Columns, Control, Forwarded, ModelFacts, Sampled, Sampling
@@ -226,7 +226,7 @@ def test_memory_that_runs_out_while_answering(why: str, talker: Path) -> None:
     ]
     for part, doing, job in jobs:
         handle = part.register_forward_pre_hook(hook)
-        with pytest.raises(ModelTooBig, match=rf"{doing}: {words}") as caught:
+        with pytest.raises(OutOfMemory, match=rf"{doing}: {words}") as caught:
             job()
         handle.remove()
         assert "shorter context" in caught.value.next_step
@@ -247,7 +247,7 @@ def test_memory_that_runs_out_while_loading(talker: Path, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr("pooled_nb.shard.engine.Ends", ends)
-        with pytest.raises(ModelTooBig, match="while loading layers 1 to 3: 1125899"):
+        with pytest.raises(OutOfMemory, match="while loading layers 1 to 3: 1125899"):
             desk_of(talker)
     assert made[0]() is None
     assert forward(desk_of(talker)).data == before.data
@@ -268,7 +268,7 @@ def test_memory_that_runs_out_while_loading(talker: Path, monkeypatch: pytest.Mo
 def test_every_way_to_say_it_is_known(error: Exception, words: str) -> None:
     """DESIGN section 1: torch, numpy and the system each say it in their own way; a person hears one."""
     told = as_pooled_error(error)
-    assert isinstance(told, ModelTooBig)
+    assert isinstance(told, OutOfMemory)
     assert words in told.what
     assert told.next_step
     assert memory_ran_out(error, "while it computed").what.startswith(

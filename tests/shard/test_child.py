@@ -86,9 +86,12 @@ def test_errors_that_are_none_of_ours_get_words():
     odd, memory, after = (r for r in replies if not isinstance(r, protocol.Progressed))
     assert isinstance(odd, protocol.Failed)
     assert isinstance(memory, protocol.Failed)
-    assert (odd.cls, memory.cls) == ("ShardError", "ModelTooBig")
+    assert (odd.cls, memory.cls) == ("ShardError", "OutOfMemory")
     assert "KeyError" in odd.what
     assert "ran out of memory" in memory.what
+    assert isinstance(protocol.error_of(memory), errors.OutOfMemory), (
+        "less of the model may work (PROTOCOL section 6)"
+    )
     assert "Traceback" in stderr
     assert isinstance(after, protocol.Done)
 

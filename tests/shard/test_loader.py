@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pooled_nb.errors import ModelNotFound, ModelNotSupported, ModelTooBig
+from pooled_nb.errors import ModelNotFound, ModelNotSupported, ModelTooBig, OutOfMemory
 from pooled_nb.shard import compat, loader
 from pooled_nb.shard.arch import read_config
 from pooled_nb.shard.cache import Slab
@@ -342,8 +342,9 @@ def test_a_range_that_is_not_lent_is_refused_with_what_is_short(tiny_model: Make
     """PROTOCOL section 6: a device never holds more than it lends; refused with how many GB are short."""
     with pytest.raises(
         ModelTooBig, match=r"Layers 1 to 6 need 0\.00 GB with their caches, and this device lends 0\.00 GB"
-    ):
+    ) as caught:
         load(tiny_model("llama"), max_gb=0.0001)
+    assert not isinstance(caught.value, OutOfMemory), "nothing ran out: half of it would be refused as well"
 
 
 def test_caches_count_against_what_is_lent(tiny_model: Make) -> None:
@@ -383,7 +384,7 @@ def test_memory_that_runs_out_is_said_to_run_out(
 
     with monkeypatch.context() as patch:
         patch.setattr(loader.LazyTensor, "__getitem__", fail)
-        with pytest.raises(ModelTooBig, match="ran out of memory while loading layers 1 to 6"):
+        with pytest.raises(OutOfMemory, match="ran out of memory while loading layers 1 to 6"):
             load(tiny_model(name))
     tries = []
     plain = Slab.update
@@ -395,7 +396,7 @@ def test_memory_that_runs_out_is_said_to_run_out(
         return fail()
 
     monkeypatch.setattr(Slab, "update", update)
-    with pytest.raises(ModelTooBig, match="ran out of memory"):
+    with pytest.raises(OutOfMemory, match="ran out of memory"):
         load(tiny_model(name))
     assert tries == [1]
 

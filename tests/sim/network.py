@@ -132,6 +132,13 @@ class SimConnection:
     def fingerprints(self) -> tuple[str, str] | None:
         return self.prints
 
+    def opens(self) -> None:
+        if self.state != "connecting":
+            return
+        self.become("connected")
+        for channel in self.channels:
+            channel.opened()
+
     def become(self, state: str) -> None:
         if self.state in ("closed", state):
             return
@@ -166,11 +173,15 @@ class SimEndpoint:
     on_connection: Callable[[SimConnection], None] | None = None
     on_outage: Callable[[bool], None] | None = None
     dials: int = 0
+    hurried: int = 0
     connections: list[SimConnection] = field(default_factory=list)
 
     async def dial(self, remote: str, *, label: str = "") -> SimConnection:
         self.dials += 1
         return await self.net.connect(self, remote, label)
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
     async def close(self) -> None:
         self.net.unregister(self)
@@ -205,7 +216,7 @@ class SimNetwork:
         """Nothing passes between two devices."""
         self._cut.add(frozenset((a, b)))
         for c in self._of(a, b):
-            self._later(FAILED_S, lambda c=c: self._gone(c) and c.become("failed"))
+            self._later(FAILED_S, lambda c=c: self._gone(c) and self._at(c, lambda: c.become("failed")))
 
     def heal(self, a: str, b: str) -> None:
         """What was reliable and waited arrives now."""
@@ -219,7 +230,7 @@ class SimNetwork:
         self.killed.add(id)
         for c in self._connections:
             if c.remote == id:
-                self._later(FAILED_S, lambda c=c: c.become("failed"))
+                self._later(FAILED_S, lambda c=c: self._at(c, lambda: c.become("failed")))
         for endpoint in [e for e in self._registered.values() if e.id == id]:
             self._later(REGISTERED_S, lambda e=endpoint: self.unregister(e))
 
@@ -306,7 +317,7 @@ class SimNetwork:
         if self.bandwidth is not None:
             leaves = c.free_at = max(now, c.free_at) + len(data) / self.bandwidth
             channel.buffered += len(data)
-            self._later(leaves - now, lambda: channel.drained(len(data)))
+            self._later(leaves - now, lambda: self._at(c, lambda: channel.drained(len(data))))
         lost = self.loss and self.random.random() < self.loss
         if lost and not channel.reliable:
             return
@@ -318,18 +329,21 @@ class SimNetwork:
         c = channel.connection
         if self._gone(c) or c.waiting:
             if channel.reliable:
-                c.waiting.append(lambda: channel.other.receive(data))
+                c.waiting.append(lambda: self._receive(channel, data))
         else:
-            channel.other.receive(data)
+            self._receive(channel, data)
+
+    def _receive(self, channel: SimChannel, data: bytes) -> None:
+        self._at(channel.connection.other, lambda: channel.other.receive(data))
 
     def say_closed(self, c: SimConnection) -> None:
         """The other end hears it after everything that was sent before."""
 
         def told() -> None:
             if self._gone(c) or c.waiting:
-                c.waiting.append(c.other.shut)
+                c.waiting.append(lambda: self._at(c.other, c.other.shut))
             else:
-                c.other.shut()
+                self._at(c.other, c.other.shut)
 
         now = self._now()
         self._later(max(c.last_arrival, now + self._delay(c.own, c.remote)) - now, told)
@@ -338,11 +352,13 @@ class SimNetwork:
         if end.state != "connecting":
             return
         if self._gone(end) or {end.own, end.remote} & self.refuse_open:
-            self._later(self.failed_s, lambda: end.become("failed"))
+            self._later(self.failed_s, lambda: self._at(end, lambda: end.become("failed")))
             return
-        end.become("connected")
-        for channel in end.channels:
-            channel.opened()
+        self._at(end, end.opens)
+
+    def _at(self, end: SimConnection, callback: Callable[[], object]) -> None:
+        """What the network brings about at one end: where devices are machines, when its machine runs."""
+        callback()
 
     def _gone(self, c: SimConnection) -> bool:
         return bool({c.own, c.remote} & self.killed) or frozenset((c.own, c.remote)) in self._cut

@@ -7,12 +7,12 @@ import json
 import logging
 import random
 import threading
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from pooled_nb.room.core import Status
+from pooled_nb.room.core import State, Status
 from pooled_nb.widgets.answer_panel import AnswerPanel
 from pooled_nb.widgets.painter import NAME, painter
 from pooled_nb.widgets.room_panel import RoomPanel
@@ -64,6 +64,7 @@ def crowd(state: str, **more: Any) -> Status:
         "model": words,
         "dtype": words,
         "queue": names,
+        "waits_for": names,
     }
     return status(
         state, CROWD, **{**given, "answering": NAMES[0], "signaling": words, "waiting": 10**12, **more}
@@ -177,7 +178,7 @@ def test_a_source_that_raises(comms: list[FakeComm], caplog: pytest.LogCaptureFi
     assert [thread.name for thread in threading.enumerate()].count(NAME) <= 1
 
 
-@pytest.mark.parametrize("state", ["open", "loading", "online", "answering", "degraded", "closed"])
+@pytest.mark.parametrize("state", get_args(State))
 def test_a_crowd(comms: list[FakeComm], state: str) -> None:
     """CASES, Names: 5,000 devices with every bad name: bounded, JSON, cut, and text."""
     room = FakeRoom(crowd(state))

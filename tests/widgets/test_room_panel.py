@@ -19,7 +19,7 @@ def test_a_room_from_opening_to_closed(comms: list[FakeComm]) -> None:
     room.changed()
     until(lambda: of(panel).state()["room"]["say"]["about"] == "Finding the model, 40 %.")
     room.role = "host"
-    for state in ("open", "loading", "online", "answering", "degraded"):
+    for state in ("open", "loading", "online", "answering", "waiting", "degraded", "away"):
         room.become(status(state))
         until(lambda want=state: of(panel).state()["room"]["state"] == want)
     numbers = of(panel).state()["room"]["numbers"]

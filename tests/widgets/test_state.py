@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pooled_nb.room.core import ChatSettings, DeviceLine, Status
+from pooled_nb.room.core import ChatSettings, DeviceLine, State, Status
 from pooled_nb.room.doorfacts import LobbyLine, NetworkFacts
 from pooled_nb.widgets.settings import chosen
 from pooled_nb.widgets.state import room_state
@@ -209,14 +209,19 @@ def test_settings_and_what_a_choice_means() -> None:
         "persona": "plain",
         "visibility": "all",
         "thinking": "on",
+        "redeal": "on",
     }
-    assert [g["label"] for g in made["groups"]] == ["Style", "Length", "Wording", "Who sees it", "Thinking"]
+    labels = ["Style", "Length", "Wording", "Who sees it", "Thinking", "After a drop"]
+    assert [g["label"] for g in made["groups"]] == labels
+    guest = room_state(status("online", settings=now), "guest")["settings"]["groups"]
+    assert [g["label"] for g in guest] == labels[:-1]  # what stays on the host
     assert ["300", "300 tokens"] in made["groups"][1]["options"]
     odd = room_state(status("online", settings=ChatSettings(style="x" * 9_000)), "host")  # type: ignore[arg-type] # on purpose
     assert len(json.dumps(odd["settings"])) < 2_000
     assert chosen("max_tokens", "512") == {"max_tokens": 512}
     assert chosen("thinking", "auto") == {"thinking": None}
     assert chosen("style", "creative") == {"style": "creative"}
+    assert chosen("redeal", "off") == {"redeal": False}
     for key, value in (("max_tokens", "300"), ("system", "x"), ("style", "__class__"), ("", "")):
         assert chosen(key, value) is None
 
@@ -324,15 +329,20 @@ lines = st.builds(
     path=st.sampled_from(["direct", "relayed", "unknown", "", "odd"]),
     out=st.text(max_size=20),
     me=st.booleans(),
+    silent_s=st.integers(-5, 90),
+    patience_s=st.integers(-5, 90),
+    gone=st.booleans(),
 )
 statuses = st.builds(
     Status,
     code=st.text(max_size=12),
-    state=st.sampled_from(["open", "loading", "online", "answering", "degraded", "closed"]),
+    state=st.sampled_from(get_args(State)),
     sentence=st.one_of(st.text(max_size=80), st.just("a; b dropped; layers 3–9 are missing. Go on.")),
     label=st.text(max_size=20),
     layers=st.integers(0, 40),
     devices=st.lists(lines, max_size=6),
+    waits_for=st.lists(st.text(max_size=80), max_size=6),
+    redeal_in=st.one_of(st.none(), st.integers(-5, 90)),
     need_gb=st.floats(),
     tps=st.floats(),
     waiting=st.integers(0, 12),
@@ -378,7 +388,7 @@ def test_whatever_a_room_says_can_be_sent(now: Status, role: Any, left: bool) ->
     assert sorted(room) == sorted(KEYS)
     assert (room["lobby"] is None) is (role != "host" or left or now.state == "closed")
     for row in room["chain"]:
-        assert row["state"] in ("held", "loading", "ready", "computing", "stopped", "dropped")
+        assert row["state"] in ("held", "loading", "ready", "computing", "stopped", "dropped", "unknown")
         assert row["lo"] is None or 0 <= row["lo"] < row["hi"] <= 40
     assert len(room["hops"]) in (0, len(room["chain"]))
     assert all(0 <= part["w"] <= 1 for part in room["strip"]["parts"])

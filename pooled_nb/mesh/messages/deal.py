@@ -184,6 +184,8 @@ class Error(Message, frozen=True, kw_only=True):
     deal: Count | None = None
     epoch: Annotated[int, Meta(ge=0, le=255)] | None = None
     """*(nb)* Of the frame that failed: an error of another epoch ends no lap of this one."""
+    killed: Flag = False
+    """*(nb)* What computes there was killed, or ran out of memory: less of it may work (``ai-share``)."""
 
 
 @message("ai-degraded")

@@ -214,6 +214,13 @@ class Client:
                     actions.append(self._dial(now))
         return actions
 
+    def hurry(self, now: float) -> list[Action]:
+        """Reconnect at once where that waits for its time; the times between attempts stay as they are."""
+        if self._state is not State.WAITING:
+            return []
+        self._state = State.REDIALING
+        return [self._dial(now)]
+
     def close(self) -> list[Action]:
         """Leave for good."""
         was = self._state

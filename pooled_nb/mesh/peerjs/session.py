@@ -121,6 +121,10 @@ class Session:
             raise self.down()
         self._write(shapes.write(type, dst, payload))
 
+    def hurry(self) -> None:
+        """Do not wait for the next reconnection: somebody needs the server now."""
+        self._do(self._client.hurry(self._clock.now()))
+
     def down(self) -> SignalingDown:
         """The error that says signaling is lost right now."""
         return SignalingDown(

@@ -67,7 +67,7 @@ class Voice {
   }
   state(words) { // once a state, not once a number
     const now = words.replace(/\d+/g, "");
-    if (now && now !== this.said) put(this.live, words);
+    if (now !== this.said) put(this.live, now && words); // emptied, so that the same words are heard again
     this.said = now;
   }
 }

@@ -125,7 +125,7 @@ export class Chain {
     const said = r.chain.map((d) => [d.name, d.layers, d.word].filter(Boolean).join(", ")).concat(r.rest ? `${r.rest} without a device` : []);
     attr(this.bar, "aria-label", `Chain of ${r.layers} layers${said.length ? `: ${said.join("; ")}` : ""}`);
     // The dot runs while an answer does (CSS, and so off under reduced motion), or waits before a silent device.
-    const silent = ["answering", "degraded"].includes(r.state) ? r.chain.findIndex((d) => d.state === "stopped") : -1;
+    const silent = ["answering", "waiting"].includes(r.state) ? r.chain.findIndex((d) => d.state === "stopped") : -1;
     attr(this.dot, "data-go", silent >= 0 ? "held" : r.state === "answering" ? "lap" : null);
     this.dot.style.setProperty("--x", silent < 0 ? "" : `${this.g.segs[silent].x - (silent ? this.g.gap : this.g.cap) / 2}px`);
   }

@@ -19,6 +19,9 @@ export const s = (tag, props, ...kids) => fill(document.createElementNS(SVG, tag
 export const put = (el, text) => { if (el.textContent !== text) el.textContent = text; };
 export const attr = (el, name, v) => (v == null || v === "" ? el.removeAttribute(name) : el.getAttribute(name) !== String(v) && el.setAttribute(name, v));
 
+/** Words without what only counts on in them: sizes, shares, seconds. A name keeps its digits. */
+export const still = (words) => words.replace(/\d[\d.,]*(?= (?:of [\d.,]+ )?(?:s|min|%|[MG]B)(?!\w))/g, "");
+
 const ICONS = {
   copy: "M5.5 5.5v-2a1 1 0 0 1 1-1h6a1 1 0 0 1 1 1v6a1 1 0 0 1-1 1h-2M3.5 5.5h6a1 1 0 0 1 1 1v6a1 1 0 0 1-1 1h-6a1 1 0 0 1-1-1v-6a1 1 0 0 1 1-1z",
   done: "M3 8.5l3.2 3.2L13 4.8",

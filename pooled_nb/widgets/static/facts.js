@@ -7,7 +7,7 @@ function tidyDevice(x) {
   return {
     id: str(x.id) || str(x.name), name: str(x.name, 200), tag: x.you === true ? "you" : x.host === true ? "host" : "",
     phone: x.kind === "phone", lo, size: lo == null || hi == null ? null : Math.max(0, hi - lo), layers: str(x.layers),
-    state: one(x.state, ["held", "loading", "ready", "computing", "stopped", "dropped"]), tone: one(x.tone, TONES),
+    state: one(x.state, ["held", "loading", "ready", "computing", "stopped", "dropped", "unknown"]), tone: one(x.tone, TONES),
     word: str(x.word), more: str(x.more), pct: num(x.pct, 0, 100), used: num(x.used, 0, 1e6), lent: num(x.lent, 0, 1e6), memory: str(x.memory),
     kick: x.kick === true && Boolean(str(x.id)),
   };

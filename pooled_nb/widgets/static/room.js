@@ -2,7 +2,7 @@
 // Python makes the words of the trait `room`; here is geometry, and a few fixed labels.
 
 import { Chain, colour } from "./chain.js";
-import { NO_KERNEL, attr, copyButton, h, icon, keyed, mark, ownKeys, put, s } from "./dom.js";
+import { NO_KERNEL, attr, copyButton, h, icon, keyed, mark, ownKeys, put, s, still } from "./dom.js";
 import { tidy } from "./facts.js";
 import { inviteSheet } from "./invite.js";
 import { kickSheet } from "./kick.js";
@@ -51,6 +51,7 @@ function render({ model, el }) {
     attr(join, "aria-label", `Copy ${r.join}`);
     put(title, r.label || "\u00a0");
     put(facts, r.facts || "\u00a0");
+    attr(facts, "title", r.facts); // a narrow panel cuts it
     for (const [button, off] of [[copyCode, !r.code || r.closed], [invite, !r.invite], [join, !r.join], [net, !r.network.may], [gear, !r.groups.length]]) {
       if (off && button === document.activeElement) line.focus();
       button.toggleAttribute("data-off", off); // keeps its place, so that nothing beside it moves
@@ -58,7 +59,7 @@ function render({ model, el }) {
   }
 
   function drawSay(r) {
-    const { tone, what, about } = r.say, now = r.state + what.replace(/\d+/g, ""); // spoken once a state, not once a number
+    const { tone, what, about } = r.say, now = r.state + still(what); // spoken once a state, not once a number
     if (shown !== tone + what + about) {
       shown = tone + what + about;
       attr(text, "data-tone", tone);

@@ -14,6 +14,14 @@ const PICTURES = { // name: [state, width, theme, more of the address]
   "room-dark": ["room:answering", 1000, "dark", ""],
   "room-narrow": ["room:worker", 320, "light", ""],
   "room-settings": ["room:online", 700, "light", "&open=Settings"],
+  "waiting-light": ["room:silent", 1000, "light", ""],
+  "waiting-dark": ["room:silent", 1000, "dark", ""],
+  "degraded-light": ["room:degraded", 1000, "light", ""],
+  "degraded-dark": ["room:degraded", 1000, "dark", ""],
+  "degraded-narrow": ["room:degraded", 320, "light", ""],
+  "away-light": ["room:away", 700, "light", ""],
+  "away-dark": ["room:away", 700, "dark", ""],
+  "away-narrow": ["room:apart", 320, "light", ""],
   "lobby-light": ["room:knocking", 1000, "light", ""],
   "lobby-dark": ["room:knocking", 700, "dark", ""],
   "lobby-narrow": ["room:knocking", 320, "light", ""],
@@ -25,6 +33,8 @@ const PICTURES = { // name: [state, width, theme, more of the address]
   "network-narrow": ["room:nosignal", 320, "light", "&open=Network"],
   "answer-light": ["answer:answering", 700, "light", ""],
   "answer-dark": ["answer:answering", 700, "dark", ""],
+  "answer-waiting-light": ["answer:stalled", 700, "light", ""],
+  "answer-waiting-dark": ["answer:stalled", 700, "dark", ""],
 };
 const problems = [];
 
@@ -46,7 +56,7 @@ function outside() {
 /** One panel goes through states of one chain: its height must hold. */
 async function jumps(open, look) {
   const page = await open({ ...look, only: "room:ready" });
-  for (const names of [["ready", "loading", "online", "answering", "silent", "degraded", "relay", "knocking", "crowded", "open", "nosignal", "closed"], ["opening", "alone", "one"]]) {
+  for (const names of [["ready", "loading", "online", "answering", "silent", "back", "degraded", "relay", "knocking", "crowded", "open", "nosignal", "closed"], ["guest", "lost", "away"], ["worker", "apart"], ["opening", "alone", "one"]]) {
     const heights = await page.evaluate(async (states) => {
       const { ROOMS } = await import("./fixtures.mjs"), box = document.querySelector("#main > div"), out = {};
       for (const name of states) { box.model.set({ room: ROOMS[name] }); out[name] = box.firstElementChild.offsetHeight; }

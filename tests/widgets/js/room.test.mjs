@@ -192,7 +192,7 @@ describe("settings", () => {
     button(p, "Settings").click();
     expect(p.$$("[role=radiogroup]").map((g) => g.getAttribute("aria-label"))).toEqual([...groups.map((g) => g.label), "Ask before new devices join"]);
     const checked = () => p.$$(".pnb-seg :checked").map((x) => x.nextSibling.textContent);
-    expect(checked()).toEqual(["Greedy", "Medium", "Plain", "Everyone", "Automatic", "On"]);
+    expect(checked()).toEqual(["Greedy", "Medium", "Plain", "Everyone", "Automatic", "Re-deal in 60 s", "On"]);
     const node = p.$(".pnb-seg input");
     change(p, { settings: { may: true, groups: groups.map((g, i) => (i ? g : { ...g, value: "creative" })) } });
     expect(checked()[0]).toBe("Creative");

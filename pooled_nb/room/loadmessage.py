@@ -1,0 +1,46 @@
+"""What a worker is told to hold: ``ai-load``, as the deal is now (PROTOCOL section 6)."""
+
+from __future__ import annotations
+
+from pooled_nb.mesh.messages import deal as wire
+from pooled_nb.mesh.versions import PROTOCOL
+from pooled_nb.room.chain import ENCODING
+from pooled_nb.room.dealing import Deal
+from pooled_nb.shard import KVQ, FileFact, ModelFacts
+
+
+def load_message(deal: Deal, id: str, *, model: ModelFacts, host: str, number: int) -> wire.Load:
+    """The message for one of the deal's workers; ``number`` is what it answers with."""
+    seat = deal.seat(id)
+    if seat is None:
+        raise ValueError("only a device of the deal is told what to hold")
+    before, after = deal.neighbours(id)
+    return wire.Load(
+        v=PROTOCOL,
+        model=model.repo,
+        range=[seat.lo, seat.hi],
+        ctx=deal.ctx,
+        kv=deal.kv,
+        next=after,
+        host=host,
+        nb=wire.NbLoad(
+            repo=model.repo,
+            revision=model.revision,
+            config=model.config_sha256,
+            files={name: _facts(file) for name, file in model.files.items()},
+            dtype=deal.dtype,
+            enc=ENCODING[deal.dtype].name.lower(),
+            width=deal.width,
+            cols=deal.cols,
+            kvq=KVQ if deal.kv == "q8" else None,
+            prev=before,
+            ranges=deal.ranges,
+            deal=number,
+        ),
+    )
+
+
+def _facts(file: FileFact) -> dict[str, object]:
+    """One file as the deal says it; what is not known is left out, never null (PROTOCOL section 3)."""
+    known = {"sha256": file.sha256, "sample": file.sample}
+    return {"size": file.size, **{name: value for name, value in known.items() if value}}
