@@ -24,6 +24,7 @@ Every error says in one sentence what happened, and in a second what to do next:
     │   ├── ModelTooBig           the memory lent does not hold it
     │   │   └── OutOfMemory       memory ran out while it loaded or computed
     │   └── WrongNumbers          NaN or infinity, named where it arose
+    │       └── WrongArrived      another device sent them
     └── ShardError                the process that computes failed
         ├── ShardDied             it ended (out of memory is the usual cause)
         └── FrameRefused          a frame it may not run (position, slot, width)
@@ -134,6 +135,10 @@ class OutOfMemory(ModelTooBig):
 
 class WrongNumbers(ModelError):
     """NaN or infinity, named where it arose."""
+
+
+class WrongArrived(WrongNumbers):
+    """NaN or infinity arrived from the device before this one in the chain."""
 
 
 class ShardError(PooledError):

@@ -98,6 +98,11 @@ class Chain:
         self._closed = False
 
     @property
+    def last(self) -> str:
+        """Name of the device that answers to the host; empty: the host holds every layer."""
+        return self._names[-1] if self._names else ""
+
+    @property
     def closed(self) -> bool:
         """Whether nothing ever runs over it again."""
         return self._closed

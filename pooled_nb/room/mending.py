@@ -16,6 +16,7 @@ from pooled_nb.room.awake import SOON, Awake
 from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer
 from pooled_nb.room.dealing import Deal, Seat, grew
+from pooled_nb.room.flapping import Flapping
 from pooled_nb.room.recovery import (
     Action,
     Degrade,
@@ -74,6 +75,7 @@ class Mending:
         self._timer: Timer | None = None
         self._closed = False
         self._moved = self._said = False
+        self._flapping = Flapping()
         self._reloaded: dict[str, int] = {}
         """Who was told its layers again since the deal was whole: how many percent it has loaded."""
         self._lent: dict[str, float] = {}
@@ -310,7 +312,7 @@ class Mending:
 
     def _hold(self, why: str) -> None:
         answering = self._bench.answering
-        if answering.answering and not self._said:
+        if answering.answering and not self._said and self._flapping.broken(self._awake.now()):
             self._said = True
             self._bench.say(why)
         answering.hold(why)
@@ -319,7 +321,7 @@ class Mending:
         reloaded, moved, said = list(self._reloaded), self._moved, self._said
         self._reloaded, self._moved, self._said = {}, False, False
         self._bench.go_on(degraded=degraded, moved=moved, reloaded=reloaded)
-        if said:
+        if self._flapping.back() or said:
             self._bench.say(sentences.WHOLE)
         self._let_go_soon()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pooled_nb.errors import BadQuestion, FrameRefused, PooledError, ShardDied
+from pooled_nb.errors import BadQuestion, FrameRefused, PooledError, ShardDied, WrongArrived
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.messages import Message, chat
 from pooled_nb.room import sentences
@@ -237,8 +237,11 @@ class Speaking:
         except Exception as error:  # one answer fails with its words; the room lives
             if not isinstance(error, PooledError):
                 log.exception("an answer failed")
-            why = f"The answer stopped: {self._name} says: {_words(error)}"
-            self._fail(plan, running, chain, ctx, why)
+            if isinstance(error, WrongArrived) and chain.last:  # by name, so that it can be mended
+                said_so = f"{chain.last} sent NaN or infinity. Ask again, or deal without it."
+            else:
+                said_so = f"{self._name} says: {_words(error)}"
+            self._fail(plan, running, chain, ctx, f"The answer stopped: {said_so}")
         else:
             if said.ids and not self.forget:
                 chain.save()

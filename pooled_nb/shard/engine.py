@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pooled_nb.errors import FrameRefused, ModelNotSupported, ShardError, WrongNumbers
+from pooled_nb.errors import FrameRefused, ModelNotSupported, ShardError, WrongArrived
 from pooled_nb.shard import disk, diskfolder
 from pooled_nb.shard.arch import Parts, attention, max_ctx, read_config
 from pooled_nb.shard.damage import refuse_damage
@@ -234,7 +234,7 @@ class Engine:
             raise FrameRefused(f"{n} columns have {n - 1} drafts, and {len(drafts)} came.", "Send it again.")
         hidden = self._states(data, n, stage.dim)
         if not bool(torch.isfinite(hidden).all()):
-            raise WrongNumbers(
+            raise WrongArrived(
                 "NaN or infinity arrived here, before the final norm.",
                 "Look at the last device of the chain.",
             )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pooled_nb.room.core import Notice
 from pooled_nb.room.flapping import Flapping
 from tests.room.rooms import Heard, alone, ask, open_rooms
-from tests.room.test_comes_back import QUESTION, begun, snap
+from tests.room.test_comes_back import QUESTION, begun, same_text, snap
 from tests.sim.clock import simulate
 
 
@@ -88,6 +88,28 @@ def test_a_guest_whose_link_breaks_twenty_times(asks: bool) -> None:
         snap(rooms, rooms.host.mesh.id, guest.mesh.id)
         await asyncio.sleep(40)
         assert "knocks" in heard[-1], "one that lasts is told of again"
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_worker_whose_link_breaks_twenty_times() -> None:
+    """CASES, Devices: the host's person hears of it once; the worker keeps its layers, the text is the same.
+    """
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0), delay=0.15)
+        await rooms.host.start()
+        loads = [shard.loads for shard in rooms.shards]
+        task = await begun(rooms)
+        rooms.notices.clear()
+        worker = rooms.devices[0]
+        for _ in range(20):
+            snap(rooms, rooms.host.mesh.id, worker.mesh.id)
+            await asyncio.sleep(1.5)
+        assert len(rooms.notices) == 2, rooms.notices
+        await same_text(task)
+        assert [shard.loads for shard in rooms.shards] == loads
         await rooms.close()
 
     simulate(scenario)
