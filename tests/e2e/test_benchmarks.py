@@ -1,17 +1,19 @@
-"""What `benchmarks.engine` and `benchmarks.gate` build on: a wire, caches, devices that arrive."""
+"""What benchmarks build on: a wire, caches, devices that arrive, what an asker heard and when."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from benchmarks import delay, engine, gate
+from benchmarks import chaos, delay, engine, gate
 from benchmarks.rooms import inspect
+from tests.e2e.chaos import Asked, Device
 from tests.shard.tinychat import write_model
 
 
@@ -92,3 +94,16 @@ async def test_devices_that_arrive_at_once_are_all_in_and_measured(
     assert rows[0].ok
     assert all(row.value >= 0 for row in rows)
     assert min(came.cpu, bare.cpu, max(came.busy), max(came.lags)) > 0
+
+
+def test_what_is_measured_is_the_first_token_after_a_moment() -> None:
+    """DESIGN section 9: not one that was under way when it happened."""
+
+    class Told:
+        def until(self, holds: Callable[[], bool], _what: str, _seconds: float) -> None:
+            assert holds()
+
+    pieces = [(at, {"type": "piece", "text": "x"}) for at in (1.0, 2.0, 5.5, 5.6)]
+    asked = Asked(cast(Device, Told()), 1, pieces)
+    assert chaos.next_piece(asked, 2.0) == 3.5
+    assert asked.gap == 3.5

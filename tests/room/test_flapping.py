@@ -94,8 +94,7 @@ def test_a_guest_whose_link_breaks_twenty_times(asks: bool) -> None:
 
 
 def test_a_worker_whose_link_breaks_twenty_times() -> None:
-    """CASES, Devices: the host's person hears of it once; the worker keeps its layers, the text is the same.
-    """
+    """CASES, Devices: the host's person hears of it once; the worker keeps its layers, the text is right."""
 
     async def scenario() -> None:
         rooms = await open_rooms(workers=(1.0, 1.0), delay=0.15)
