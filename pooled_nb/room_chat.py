@@ -19,13 +19,11 @@ from pooled_nb.progress import Waiting
 from pooled_nb.room import core as seam
 from pooled_nb.room.memory import Resumable
 from pooled_nb.room.questions import check_again, check_question
-from pooled_nb.room.sentences import listed
+from pooled_nb.room.sentences import GOING_ON, listed
 from pooled_nb.room_life import Opening, RoomLife
 from pooled_nb.threads import mesh
 
 SETTINGS = seam.ChatSettings.__struct_fields__
-GOES_ON = "Going on: "
-"""How a room begins to say that it was taken back, and waits for its devices."""
 
 
 class Changes(TypedDict, total=False):
@@ -268,7 +266,7 @@ class RoomChat(RoomLife):
         if self._left or status is None:
             return ""
         match status.state:
-            case "open" if status.sentence.startswith(GOES_ON):
+            case "open" if status.sentence.startswith(GOING_ON):
                 return status.sentence
             case "waiting":
                 names = listed([isolated(visible(name)) for name in status.waits_for])

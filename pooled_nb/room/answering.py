@@ -29,6 +29,8 @@ from pooled_nb.shard import Shard
 
 IDLE_S = 5.0
 """Seconds that a failed answer gets to end by itself: longer than a lap of one token, mostly."""
+CLOSE_S = 0.2
+"""The same where the room closes: a kernel that ends has a second, and its goodbye comes after this."""
 
 
 class Answering:
@@ -286,9 +288,9 @@ class Answering:
     async def close(self, why: str) -> None:
         """Nobody is answered any more."""
         self.offline("gone", why)
-        await self.idle()
+        await self.idle(CLOSE_S)
 
-    async def idle(self) -> None:
+    async def idle(self, seconds: float = IDLE_S) -> None:
         """Wait until the answer that `offline` failed has ended, or the one that `hold` held rests.
 
         Then the shard is free. One that does not end is cancelled; one that is held is not: its last work
@@ -297,7 +299,7 @@ class Answering:
         task = self._task
         if task is None or task is asyncio.current_task():
             return
-        until = self._awake.now() + IDLE_S
+        until = self._awake.now() + seconds
         task.add_done_callback(lambda _: self._ground.wake())
         while not task.done() and (left := until - self._awake.now()) > SOON:
             if self._ground.held and self._speaking.waits:

@@ -18,8 +18,7 @@ from pooled_nb.room.control import Riding
 from pooled_nb.room.drafting import Drafting
 from pooled_nb.room.flights import Flights
 from pooled_nb.room.laps import Laps, Verdict
-from pooled_nb.room.losses import AGAIN as AGAIN
-from pooled_nb.room.losses import LapFailed, LapLost
+from pooled_nb.room.losses import AGAIN, LapFailed, LapLost
 from pooled_nb.room.prefill import IN_FLIGHT, Cut, Fed, cut
 from pooled_nb.shard import Columns, Control, Prompt, Shard
 

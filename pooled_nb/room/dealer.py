@@ -179,7 +179,8 @@ class Dealer:
         """The roster; those who held layers as they followed each other: who holds the same loads nothing."""
         place = {key: n for n, key in enumerate(self.order)}
         me = self._mesh.id
-        return sorted(self._mesh.roster, key=lambda m: -1 if m.id == me else place.get(self._key(m.id), 256))
+        last = len(place)
+        return sorted(self._mesh.roster, key=lambda m: -1 if m.id == me else place.get(self._key(m.id), last))
 
     def _not_now(self, id: str, most: float) -> str:
         facts = self._mesh.facts(id)
@@ -282,8 +283,8 @@ class Dealer:
         Parameters
         ----------
         needed
-            It had held its layers: where the room cannot do with less of it, it gets as much again (None),
-            since it may have been one bad moment.
+            It had held its layers: where the room cannot do with less of it, or it held only one and it is
+            the first time, it gets as much again (None), since it may have been one bad moment.
         """
         deal, seat = self.deal, self.deal.seat(id) if self.deal else None
         if deal is None or seat is None:
@@ -292,7 +293,9 @@ class Dealer:
         size = size_of(self.model, Form(deal.dtype, deal.kv), deal.ctx, drafts)
         extra = size.scratch + (size.ends_bytes if id == self._mesh.id else 0)
         key = seat.key or id
-        word = self.shares.killed(key, seat.name, size.held[seat.lo : seat.hi], extra, did=did)
+        word = self.shares.killed(key, seat.name, size.held[seat.lo : seat.hi], extra, did=did, held=needed)
+        if word is None:
+            return None
         if needed and not self._can_deal():
             self.shares.forgive(key)
             return None

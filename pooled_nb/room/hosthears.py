@@ -11,12 +11,11 @@ from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room import sentences, serving
 from pooled_nb.room.answering import Answering
-from pooled_nb.room.chain import AGAIN
 from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer
 from pooled_nb.room.greeting import Greeting
 from pooled_nb.room.hostgate import HostGate
-from pooled_nb.room.losses import LOST, NEXT_IS_GONE
+from pooled_nb.room.losses import AGAIN, LOST, NEXT_IS_GONE
 from pooled_nb.room.mending import Mending
 from pooled_nb.room.networking import Networking
 from pooled_nb.room.planning import Question

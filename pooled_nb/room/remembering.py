@@ -74,7 +74,8 @@ class Remembering:
             kv=s.kv,
             speculate=s.speculate,
             settings=answering.settings,
-            started=starts or fixed is not None,
+            # Until its first start has gone well a resumed one is not fixed: it may die again before that.
+            started=starts or fixed is not None or self.resuming or self._state == "degraded",
             fixed_dtype=fixed.dtype if fixed else "",
             fixed_cols=fixed.cols if fixed else 0,
             seats=seats,
@@ -155,7 +156,7 @@ class Remembering:
             await self._starter.start(None, fast=False)
         except PooledError as error:
             if self._state == "open":  # it is tried again, and who asked goes on waiting
-                self._mending.failed(f"The room cannot go on yet: {error}")
+                self._mending.failed(f"{sentences.CANNOT_GO_ON} {error}")
 
     def _key_of(self, id: str) -> str:
         """The id of a device's pass, also of one that has left; empty: it has none, or it is forgotten."""

@@ -149,6 +149,10 @@ def degraded_there(why: str, *, auto: bool, heals: bool = False) -> str:
     return f"{why} {'The room deals again by itself.' if auto else 'The host can start the room again.'}"
 
 
+GOING_ON = "Going on:"
+"""How a host that was restarted begins to say whom it waits for."""
+CANNOT_GO_ON = "The room cannot go on yet:"
+"""What comes before the reason where those who are back cannot hold the model."""
 DEALS = "The room deals again over the devices here."
 """When it does so by itself."""
 WHOLE = "The room is whole again."
@@ -158,12 +162,12 @@ WHOLE = "The room is whole again."
 def going_on(back: int, of: int, seconds: float) -> str:
     """A host that was restarted waits for those who held layers."""
     held = "device that held layers is" if of == 1 else "devices that held layers are"
-    return f"Going on: {back} of {of} {held} back, waiting up to {seconds:.0f} s."
+    return f"{GOING_ON} {back} of {of} {held} back, waiting up to {seconds:.0f} s."
 
 
 def going_on_for(name: str, seconds: float) -> str:
     """It waits for who was being answered."""
-    return f"Going on: waiting up to {seconds:.0f} s for {name}, whose answer was under way."
+    return f"{GOING_ON} waiting up to {seconds:.0f} s for {name}, whose answer was under way."
 
 
 def not_without(names: Sequence[str], why: str) -> str:

@@ -36,16 +36,30 @@ class Shares:
         self._before: dict[str, float] = {}
         """Caps before the newest kill, where there were any."""
         self._words: dict[str, Less | Without] = {}
+        self._once: dict[str, None] = {}
+        """Who had held a single layer when it was killed: that may have been one bad moment."""
 
     def killed(
-        self, key: str, name: str, layers: Sequence[int], extra: int = 0, *, did: str = "loaded"
-    ) -> Less | Without:
+        self,
+        key: str,
+        name: str,
+        layers: Sequence[int],
+        extra: int = 0,
+        *,
+        did: str = "loaded",
+        held: bool = False,
+    ) -> Less | Without | None:
         """A device was killed while it ``did`` these layers (bytes of each), ``extra`` bytes beside them.
 
         The first time it gets half of that, and at least one layer; after the second, or where it had one
-        layer, nothing.
+        layer, nothing. A single layer that it had ``held`` it gets once more: None.
         """
         again = key in self._caps
+        if held and not again and len(layers) < 2 and key not in self._once:
+            self._once[key] = None
+            while len(self._once) > MAX_KNOWN:
+                del self._once[next(iter(self._once))]
+            return None
         self._before.pop(key, None)
         if again:
             self._before[key] = self._caps.pop(key)

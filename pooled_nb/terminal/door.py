@@ -85,7 +85,8 @@ def network_changes(rest: str) -> dict[str, Any]:
     BadOption
         There is no such way. What was typed is not repeated: it may be a relay.
     """
-    match rest:
+    way = rest.removeprefix("--")  # as sentences of the room have it, which name the magic's option
+    match way:
         case "":
             return {}
         case "turn":
@@ -93,7 +94,7 @@ def network_changes(rest: str) -> dict[str, Any]:
         case "no-turn":
             return {"turn": ""}
         case "relay-only" | "direct":
-            return {"relay_only": rest == "relay-only"}
+            return {"relay_only": way == "relay-only"}
     raise BadOption("There is no such way.", WAYS)
 
 

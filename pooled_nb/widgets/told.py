@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 
+from pooled_nb.room import sentences
 from pooled_nb.room.core import Status, Verb
 from pooled_nb.widgets.formats import line, say, sentence
 
 LEAVING, CLOSING = "Leaving ", "Closing "
 HEADS: dict[str, str] = {
-    "The room did not start: ": "warn",
-    "The new deal did not work: ": "bad",
-    "The room cannot go on yet. ": "warn",
+    f"{sentences.not_started(again=False)} ": "warn",
+    f"{sentences.not_started(again=True)} ": "bad",
+    f"{sentences.CANNOT_GO_ON} ": "warn",
     "This device holds no layers: ": "warn",
     "This device loads its layers again: ": "work",
-    "Going on: ": "work",
+    f"{sentences.GOING_ON} ": "work",
     LEAVING: "work",
     CLOSING: "work",
 }

@@ -15,6 +15,7 @@ import pytest
 import pooled_nb
 from pooled_nb.errors import BadOption, NotReady, PooledError
 from pooled_nb.progress import Waiting
+from pooled_nb.room import resumable
 from pooled_nb.room.doorfacts import GateChoices, LobbyLine, NetworkChoice
 from pooled_nb.terminal import arguments, door
 from pooled_nb.terminal.commands import Door, Say, help_lines, read
@@ -105,6 +106,14 @@ def test_a_relay_at_the_prompt_is_not_repeated(rest: str) -> None:
     with pytest.raises(BadOption, match="asked for unseen") as refused:
         door.network_changes(rest)
     assert "PLANTED" not in str(refused.value)
+
+
+def test_the_step_that_a_resumed_room_names_can_be_typed() -> None:
+    """PROTOCOL section 8, host resume: a relay that was not kept is named again, at a prompt, too."""
+    command = read(here(resumable.RELAY)[here(resumable.RELAY).index("/network") :].rstrip("."), "host")
+    assert isinstance(command, Door)
+    assert door.network_changes(command.rest) == {"turn": None}
+    assert door.network_changes("--direct") == {"relay_only": False}
 
 
 @pytest.mark.parametrize("rest", ["ask", "ask maybe", "starts me", "all", "ask on off"])

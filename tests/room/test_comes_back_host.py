@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
@@ -123,6 +124,38 @@ def test_a_host_without_its_devices_tries_on() -> None:
         await rooms.add(gb=1.0, name="helper")
         await asyncio.sleep(5)
         assert host.status().state == "online"
+        await rooms.close()
+
+    simulate(scenario)
+
+
+def test_a_host_that_dies_again_before_it_is_online_is_resumed_again() -> None:
+    """PROTOCOL section 8, host resume: what died in its first load is started, however often it dies."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        await rooms.host.start()
+        memory = rooms.host.memory()
+        assert memory is not None
+        rooms.net.kill(rooms.devices[0].mesh.id)
+        host = await restarted(rooms, msgspec.structs.replace(memory, fixed_dtype="", fixed_cols=0))
+
+        def too_big(excluded: object) -> object:
+            raise ModelTooBig("The memory lent is short by 1 GB for Toy.", "Let another device join.")
+
+        host._dealer.make = too_big  # type: ignore[method-assign, assignment]  # the roster of that moment
+        going = asyncio.create_task(host.resume())
+        await asyncio.sleep(1)
+        waits = host.memory()
+        assert host.resuming
+        assert waits is not None
+        assert waits.started
+        await going
+        tries = host.memory()
+        assert host.status().state == "degraded"
+        assert tries is not None
+        assert tries.started
+        assert tries.seats == memory.seats
         await rooms.close()
 
     simulate(scenario)
@@ -292,5 +325,27 @@ def test_a_host_that_thinks_better_of_it_goes_on() -> None:
         assert (await ask(rooms.host, "more")).done.reason == "stop"
         assert (await running).done.reason == "stop"
         await rooms.host.leave()
+
+    simulate(scenario)
+
+
+def test_a_host_that_has_a_second_says_that_the_room_is_over() -> None:
+    """PROTOCOL section 3, ``bye {closed: 1}``: whatever computes then. Else everybody would knock for 15 min."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        await rooms.host.start()
+        rooms.host_shard.delay = 30.0  # a long prompt, on a slow device
+        asked = asyncio.create_task(ask(rooms.devices[0], "one"))
+        await asyncio.sleep(1)
+        host = rooms.host.mesh.id
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(rooms.host.leave(), 0.8)
+        rooms.net.kill(host)
+        await asyncio.sleep(1)
+        status = rooms.devices[0].status()
+        assert (status.state, status.sentence) == ("closed", "The room is over.")
+        await asyncio.gather(asked, return_exceptions=True)
+        await rooms.close()
 
     simulate(scenario)

@@ -87,3 +87,17 @@ def test_half_holds_at_least_one_layer_and_not_all(layers: list[int], extra: int
     assert word.gb * GB >= max(layers) + extra - 1
     assert word.gb * GB < sum(layers) + extra
     assert word.gb == pytest.approx((max(sum(layers) / 2, *layers) + extra) / GB)
+
+
+def test_a_single_layer_that_was_held_is_dealt_once_more() -> None:
+    """PROTOCOL section 6, ``ai-share``: killed while it computed, it may have been one bad moment; while it
+    loads, or again, it has none.
+    """
+    shares = Shares()
+    assert shares.killed("ana", "ana", [10], did="computed", held=True) is None
+    assert shares.most("ana", 4.0) == 4.0
+    assert shares.word("ana") is None
+    assert isinstance(shares.killed("ana", "ana", [10], did="computed", held=True), Without)
+    assert shares.most("ana", 4.0) == 0.0
+    assert isinstance(shares.killed("bo", "bo", [10]), Without)
+    assert isinstance(shares.killed("cy", "cy", [10, 10], did="computed", held=True), Less)

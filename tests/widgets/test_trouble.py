@@ -275,9 +275,21 @@ def said(now: Status, role: Role = "host") -> tuple[str, str, str, list[str]]:
             ),
         ),
         (
-            status("open", sentence="The room cannot go on yet. mira is short by 1 GB.", can=["start"]),
+            status(
+                *("degraded", TWO),
+                sentence=sentences.degraded_here(
+                    f"{sentences.CANNOT_GO_ON} It is short by 1 GB.", auto=True, heals=False, trouble=""
+                ),
+                redeal_in=30,
+                **HOST,
+            ),
             "host",
-            ("warn", "The room cannot go on yet", "mira is short by 1 GB.", ["Start"]),
+            (
+                "warn",
+                "The room cannot go on yet",
+                "It is short by 1 GB. Tried again in 30 s.",
+                ["Re-deal now"],
+            ),
         ),
         (
             status(
