@@ -147,7 +147,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1, max_length=500)]
     revision: _Name = ""
     folder: Annotated[str, Meta(max_length=4_000)] | None = None
-    label: _Name = ""
+    label: Annotated[str, Meta(max_length=500)] = ""
     name: _Name = ""
     split: Split = "speed"
     ctx: Annotated[int, Meta(ge=1, le=2**24)]

@@ -17,17 +17,7 @@ from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer
 from pooled_nb.room.dealing import Deal, Seat, grew
 from pooled_nb.room.flapping import Flapping
-from pooled_nb.room.recovery import (
-    Action,
-    Degrade,
-    Hold,
-    Moved,
-    Recovery,
-    Redeal,
-    Relink,
-    Reload,
-    Whole,
-)
+from pooled_nb.room.recovery import Action, Degrade, Hold, Moved, Recovery, Redeal, Relink, Reload, Whole
 from pooled_nb.room.watching import Heard, Stopped, Watching
 
 TICK_S = 0.5
@@ -177,6 +167,7 @@ class Mending:
         now = self._awake.now()
         self._recovery.online(deal.seats, now)
         self._moved, self._said, self._reloaded = False, False, {}
+        self._flapping.back()  # what broke before is over with its deal: the next break is news
         self._lent, self._kept = self._dealer.lenders(), {}
         here = {member.id for member in self._mesh.roster}
         for seat in deal.seats[1:]:
@@ -270,8 +261,6 @@ class Mending:
             self._watching.end()
         self._let_go()
 
-    # -- inside ------------------------------------------------------------------------------------
-
     def link_lost(self, sender: str) -> None:
         """A worker found no link to the next one."""
         deal = self._dealer.deal
@@ -305,6 +294,8 @@ class Mending:
             self._mesh.spare(self._recovery.loading)
         self._arm()
         self._bench.changed()
+
+    # -- inside ------------------------------------------------------------------------------------
 
     def _move(self, action: Moved) -> None:
         self._dealer.moved(action.was, action.id, action.name)

@@ -218,7 +218,8 @@ def _check(*, dtype: str | None, kv: str, draft: str | None, speculate: bool) ->
 
 def _whole(draft: str | None) -> str | None:
     """A folder by its whole path: the process that goes on may have another working directory."""
-    return os.path.abspath(draft) if draft and os.path.isdir(draft) else draft
+    is_folder = draft is not None and draft != NO_DRAFTS and os.path.isdir(draft)
+    return os.path.abspath(draft) if draft and is_folder else draft
 
 
 async def _give_back(claim: keeping.Claim[keeping.SavedGate]) -> None:

@@ -9,6 +9,7 @@ from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.room import sentences
 from pooled_nb.room.answering import Answering
+from pooled_nb.room.awake import SOON, Awake
 from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer, Settings
 from pooled_nb.room.dealing import Deal, Fixed
@@ -127,10 +128,11 @@ class Remembering:
 
     async def _wait(self, answering: Answering, keys: list[str]) -> None:
         """Wait until those are back who held layers, and who was being answered has asked that again."""
-        since = self._clock.now()
+        awake = Awake(self._clock, lambda: self.mesh.slept)  # who could not knock meanwhile is not late
+        since = awake.now()
         until, asks = since + RESUME_S, since + ASKER_S
         while self._state == "open" and not self._starter.running:
-            now, here = self._clock.now(), {self.mesh.seat(m.id): m.id for m in self.mesh.roster}
+            now, here = awake.now(), {self.mesh.seat(m.id): m.id for m in self.mesh.roster}
             back, expected = sum(key in here for key in keys), answering.expected
             if expected and expected[0] in here.values():
                 asks = min(asks, now + ASKS_S)
@@ -144,7 +146,8 @@ class Remembering:
                 waits = sentences.going_on_for(expected[2], ASKER_S)
             self.set_state("open", waits)
             came = self._came = asyncio.Event()
-            timer = self._clock.call_later(min(end for end in (until, asks) if end > now) - now, came.set)
+            rest = min(end for end in (until, asks) if end > now) - now
+            timer = self._clock.call_later(max(SOON, rest), came.set)
             try:
                 await came.wait()
             finally:

@@ -78,8 +78,7 @@ class Saver:
             await self._save(slot)
         else:
             self._due = False
-        ended = asyncio.get_running_loop().run_in_executor(None, partial(slot.end, keep=keep))
-        await asyncio.shield(ended)
+        await asyncio.shield(_in_thread(partial(slot.end, keep=keep)))
         if self._task is not None:
             await self._task
 
@@ -98,14 +97,14 @@ class Saver:
                 if saved is None or (same and not again):
                     continue
                 if same and self._touches:
-                    await asyncio.to_thread(slot.touch)
+                    await _in_thread(slot.touch)
                     continue
-                await asyncio.to_thread(slot.write, saved)
+                await _in_thread(partial(slot.write, saved))
                 self._written = saved
         except Exception as error:
             if saved != self._written:  # what lies there may hold a pass or a key that counts no more
                 self._written = None
-                await asyncio.to_thread(slot.remove)
+                await _in_thread(slot.remove)
             # Its words may name a file, never what was to be in it.
             why = getattr(error, "strerror", None) or type(error).__name__
             log.warning("a room's secrets were not saved: %s", why)
@@ -117,3 +116,18 @@ class Saver:
                 )
         finally:
             self._task = None
+
+
+def _in_thread(work: Callable[[], None]) -> asyncio.Future[None]:
+    """Begin slow work with files in a thread.
+
+    A script that ends has none to begin any more as its room closes (`atexit`): then it is done at once.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return loop.run_in_executor(None, work)
+    except RuntimeError:
+        done: asyncio.Future[None] = loop.create_future()
+        work()
+        done.set_result(None)
+        return done

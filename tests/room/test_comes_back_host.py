@@ -129,6 +129,28 @@ def test_a_host_without_its_devices_tries_on() -> None:
     simulate(scenario)
 
 
+def test_a_host_that_sleeps_as_it_waits_gives_up_nobody_for_that() -> None:
+    """PROTOCOL section 8, late timers: the 25 s of a resume are those that the host was awake."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        await rooms.host.start()
+        memory = rooms.host.memory()
+        rooms.net.kill(rooms.devices[0].mesh.id)
+        host = await restarted(rooms, memory)
+        going = asyncio.create_task(host.resume())
+        await asyncio.sleep(20)
+        host.mesh._awake._before += 15  # so much of it was a nap
+        await asyncio.sleep(15)
+        assert host.resuming
+        await asyncio.sleep(10)
+        assert not host.resuming
+        await going
+        await rooms.close()
+
+    simulate(scenario)
+
+
 def test_a_host_that_dies_again_before_it_is_online_is_resumed_again() -> None:
     """PROTOCOL section 8, host resume: what died in its first load is started, however often it dies."""
 
@@ -330,7 +352,7 @@ def test_a_host_that_thinks_better_of_it_goes_on() -> None:
 
 
 def test_a_host_that_has_a_second_says_that_the_room_is_over() -> None:
-    """PROTOCOL section 3, ``bye {closed: 1}``: whatever computes then. Else everybody would knock for 15 min."""
+    """PROTOCOL section 3, ``bye {closed: 1}``: whatever computes then. Else all would knock for long."""
 
     async def scenario() -> None:
         rooms = await open_rooms(workers=(1.0,))

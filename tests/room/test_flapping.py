@@ -112,3 +112,27 @@ def test_a_worker_whose_link_breaks_twenty_times() -> None:
         await rooms.close()
 
     simulate(scenario)
+
+
+def test_a_link_that_breaks_after_a_new_deal_is_told_of_again() -> None:
+    """PROTOCOL section 8: what ended with another deal is over; the next break is news."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0, 1.0), delay=0.4)
+        await rooms.host.start()
+        task = await begun(rooms)
+        host, (gone, stays) = rooms.host.mesh.id, rooms.devices
+        snap(rooms, host, gone.mesh.id)
+        rooms.net.kill(gone.mesh.id)
+        await asyncio.sleep(40)
+        assert any(" broke" in text for text in rooms.notices)
+        await rooms.host.start()
+        rooms.notices.clear()
+        assert not task.done()
+        snap(rooms, host, stays.mesh.id)
+        await asyncio.sleep(5)
+        assert [" broke" in text for text in rooms.notices] == [True, False], rooms.notices
+        await same_text(task)
+        await rooms.close()
+
+    simulate(scenario)

@@ -107,6 +107,15 @@ async def test_settings_of_its_creator_hold(data: Path) -> None:
     assert files(data) == []
 
 
+def test_where_its_drafts_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 8, host resume: a folder by its whole path, and nothing else for one: not ``off``."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("small", "off"):
+        (tmp_path / name).mkdir()
+    assert [opening._whole(draft) for draft in ("off", "org/small", None)] == ["off", "org/small", None]
+    assert opening._whole("small") == str(tmp_path / "small")
+
+
 async def test_a_room_that_was_never_started_waits_again(data: Path) -> None:
     """PROTOCOL section 8: there is nothing to deal again; its code and gate are back."""
     room = await host()

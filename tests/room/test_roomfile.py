@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -334,6 +335,29 @@ def test_a_write_under_way_leaves_nothing_of_a_closed_room(
     asyncio.run(scenario())  # leaving it waits for its threads
     assert writes.is_set()
     assert not list((data / "rooms").glob("*.json"))
+    assert not keeping.is_held(CODE)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_script_that_ends_begins_no_thread_any_more(data: Path, keep: bool) -> None:
+    """PROTOCOL section 8: its room is closed as it exits (`atexit`), and is none that could go on."""
+
+    async def scenario() -> None:
+        beside = roomfile.slot_of(slot := claim_gate(CODE).slot)
+        assert slot
+        saver = Saver(beside, clock=LoopClock(), what=room, say=pytest.fail)
+        saver.changed()
+        async with asyncio.timeout(10):
+            while not find(CODE):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        over = ThreadPoolExecutor()
+        over.shutdown()  # what the interpreter does first
+        asyncio.get_running_loop().set_default_executor(over)
+        await saver.close(keep=keep)
+        slot.end(keep=keep)
+
+    asyncio.run(scenario())
+    assert (find(CODE) is not None) == keep
     assert not keeping.is_held(CODE)
 
 
