@@ -16,7 +16,7 @@ from pooled_nb.room.checkpoints import RECENT
 from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, grew, lenders, make_deal
 from pooled_nb.room.loading import Trouble
 from pooled_nb.room.loadmessage import load_message
-from pooled_nb.room.shares import Less, Shares, Without
+from pooled_nb.room.shares import MAX_KNOWN, Less, Shares, Without
 from pooled_nb.room.sizing import Drafts, Form, need_gb, size_of
 from pooled_nb.room.starting import OnProgress, Start
 from pooled_nb.shard import ModelFacts, Shard
@@ -99,6 +99,8 @@ class Dealer:
         self._new_shard, self._on_shard_died = new_shard, on_shard_died
         self._shard_dead = False
         self.shares = Shares()
+        self._vanished: dict[str, str] = {}
+        """Who was taken for killed since its link was gone: the id that it had, by its pass."""
         self.order: list[str] = []
         self._numbers: dict[str, int] = {}
         self._fixed: Fixed | None = None
@@ -301,6 +303,9 @@ class Dealer:
             return None
         here = next((m.id for m in self._mesh.roster if self._key(m.id) == key), "")
         if here != self._mesh.id and self._mesh.facts(here) is None:
+            self._vanished[key] = id
+            while len(self._vanished) > MAX_KNOWN:
+                del self._vanished[next(iter(self._vanished))]
             return None
         self.tell_share(key, here)
         return word
@@ -313,7 +318,13 @@ class Dealer:
         return True
 
     def tell_share(self, key: str, id: str) -> None:
-        """A device hears, once, that it holds less, or nothing, and why."""
+        """A device hears, once, that it holds less, or nothing, and why.
+
+        One that had only vanished, and is back under its id, was not killed: a process that begins anew has
+        another id. It holds as much as before.
+        """
+        if self._vanished.pop(key, "") == id:
+            self.shares.forgive(key)
         word = self.shares.word(key)
         if word is None or id == self._mesh.id:
             return

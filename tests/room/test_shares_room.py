@@ -105,6 +105,31 @@ def test_who_was_killed_while_it_loaded_hears_it_when_it_comes_back() -> None:
     simulate(scenario)
 
 
+def test_who_only_vanished_while_it_loaded_was_not_killed() -> None:
+    """PROTOCOL section 6, ``ai-share``: a network that broke takes no memory from who comes back."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,))
+        slow = await rooms.add(shard=ToyShard(delay=10_000.0), name="slow")
+        before = slow.mesh.id
+        starting = asyncio.create_task(rooms.host.start())
+        await asyncio.sleep(1)
+        rooms.net.partition(rooms.host.mesh.id, before)
+        await starting
+        assert [d.name for d in rooms.host.status().devices if d.layers] == ["host", "worker"]
+        rooms.net.heal(rooms.host.mesh.id, before)
+        await asyncio.sleep(90)
+        assert slow.mesh.id == before, "the same process"
+        lends = next(m.meta.contrib_gb for m in rooms.host.mesh.roster if m.id == before)
+        assert lends == 1.0
+        slow._lending._shard.delay = 0.0  # type: ignore[union-attr]
+        await rooms.host.start()
+        assert len([d for d in rooms.host.status().devices if d.layers]) == 3
+        await rooms.close()
+
+    simulate(scenario)
+
+
 def dies_once(shard: ToyShard) -> None:
     """Memory runs out with the next frame, and holds from then on."""
     forward = shard.forward
