@@ -10,13 +10,13 @@ import pytest
 from tests.e2e.chaosroom import Question, Stage, talker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     """See `chaosroom.talker`."""
     return talker(tmp_path_factory.mktemp("tiny") / "talker")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def alone(
     tmp_path_factory: pytest.TempPathFactory, tiny: tuple[Path, list[int]]
 ) -> Iterator[Callable[[Question], str]]:
@@ -36,6 +36,6 @@ def alone(
             answers[question] = asked.text
         return answers[question]
 
-    yield answer
+    yield answer  # ended with this folder's tests: others count the processes that are left
     for stage in stages:
         stage.close()
