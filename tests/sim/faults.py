@@ -70,6 +70,10 @@ KINDS = {
 }
 
 
+TRY_S = 0.5
+"""Between two looks for a path of a connection that does not open."""
+
+
 class FaultyNetwork(SimNetwork):
     """A network between machines: jitter, loss, reordering, and everything of `KINDS` that is its affair.
 
@@ -126,6 +130,16 @@ class FaultyNetwork(SimNetwork):
         if self._gone(c):
             for end in (c, c.other):
                 self._at(end, lambda end=end: end.become("failed"))
+
+    def _open(self, end: SimConnection, since: float | None = None) -> None:
+        """Paths are tried until one works (ICE): a cut that is mended in time only delays the opening."""
+        began = self._now() if since is None else since
+        if end.state == "connecting" and self._gone(end) and self._now() - began < self.failed_s - TRY_S:
+            self._later(TRY_S, lambda: self._open(end, began))
+        elif end.state == "connecting" and self._gone(end):
+            self._at(end, lambda: end.become("failed"))
+        else:
+            super()._open(end)
 
     def isolate(self, name: str, *, away: bool) -> None:
         """A machine reaches no signaling server from now on, or does again."""
