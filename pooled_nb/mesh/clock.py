@@ -10,6 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+SOON = 0.001
+"""Seconds that a timer may come too early by: clocks round."""
+
 
 class Timer(Protocol):
     """A callback that waits for its time."""

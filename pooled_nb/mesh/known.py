@@ -80,12 +80,12 @@ class Known:
         return self._links.patience(id) if self._links else COMPUTER_S
 
     @property
-    def slept(self) -> float:
-        """Seconds that this device has stalled or slept since it entered, the stall under way included.
+    def clock(self) -> AwakeClock:
+        """This device's own time, without what it stalled or slept through.
 
-        What waits for another device counts its own time without them: it judges nobody (section 8).
+        What waits for another device counts by it: who sleeps judges nobody (section 8).
         """
-        return self._awake.slept
+        return self._awake
 
     @property
     def knocking(self) -> tuple[float, float] | None:

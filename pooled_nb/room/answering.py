@@ -6,10 +6,9 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 
-from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.clock import SOON, Clock
 from pooled_nb.mesh.messages import Message, chat
 from pooled_nb.room import again, chatmemory, telling
-from pooled_nb.room.awake import SOON, Awake, never
 from pooled_nb.room.chain import Chain
 from pooled_nb.room.conversation import Conversation
 from pooled_nb.room.core import Again, ChatSettings
@@ -43,8 +42,8 @@ class Answering:
 
     Parameters
     ----------
-    slept
-        Seconds that this device has stalled or slept in all: nothing is late for them.
+    clock
+        Time without what this device slept: nothing is late for that.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class Answering:
         ctx: Callable[[], int],
         on_change: Callable[[], None],
         on_failed: Callable[[str], None],
-        slept: Callable[[], float] = never,
     ) -> None:
         self.conversation = Conversation()
         self.settings = ChatSettings()
@@ -68,9 +66,9 @@ class Answering:
         """The room is starting: questions wait for it."""
         self.turns_away: tuple[str, str] | None = None
         """Code and words for why new questions are not even taken; None: they are."""
-        self._ground, self._replays, self._awake = Ground(), Replays(), Awake(clock, slept)
+        self._ground, self._replays = Ground(), Replays()
         self._clock = clock
-        self._patience = Patience(clock, self._awake, self._impatient)
+        self._patience = Patience(clock, self._impatient)
         self._me, self._outbox, self._ctx, self._on_change = me, outbox, ctx, on_change
         self._speaking = Speaking(
             me=me,
@@ -83,7 +81,6 @@ class Answering:
             replays=self._replays,
             on_change=on_change,
             on_failed=on_failed,
-            slept=slept,
         )
         self._task: asyncio.Task[None] | None = None
         self.expected: tuple[str, str, str] | None = None
@@ -299,9 +296,9 @@ class Answering:
         task = self._task
         if task is None or task is asyncio.current_task():
             return
-        until = self._awake.now() + seconds
+        until = self._clock.now() + seconds
         task.add_done_callback(lambda _: self._ground.wake())
-        while not task.done() and (left := until - self._awake.now()) > SOON:
+        while not task.done() and (left := until - self._clock.now()) > SOON:
             if self._ground.held and self._speaking.waits:
                 return
             await self._ground.changed(self._clock, left)

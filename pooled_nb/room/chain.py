@@ -12,7 +12,6 @@ import msgspec
 from pooled_nb.errors import FrameRefused, PooledError
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
-from pooled_nb.room.awake import Awake, never
 from pooled_nb.room.checkpoints import RECENT, Checkpoints
 from pooled_nb.room.control import Riding
 from pooled_nb.room.drafting import Drafting
@@ -46,8 +45,8 @@ class Chain:
         Numbers of one hidden state.
     rtt
         Round trip of the worst link now, seconds.
-    slept
-        Seconds that this device has stalled or slept: no lap is late for them (PROTOCOL section 8).
+    clock
+        Time without what this device slept: no lap is late for that (PROTOCOL section 8).
     epoch
         Where the epochs of the chain before ended: these go on, so that its stale returns are told apart.
     keeps
@@ -71,7 +70,6 @@ class Chain:
         width: int,
         cols: int,
         rtt: Callable[[], float],
-        slept: Callable[[], float] = never,
         epoch: int = 0,
         keeps: bool = False,
         recent: int = RECENT,
@@ -88,8 +86,7 @@ class Chain:
         self._verified = 0, 0
         self._names = tuple(names)
         self._shard, self._sender = shard, sender
-        awake = Awake(clock, slept)
-        self._flights = Flights(self.laps, clock=clock, awake=awake, rtt=rtt, late=self._late)
+        self._flights = Flights(self.laps, clock=clock, rtt=rtt, late=self._late)
         self._enc, self._dim, self._width, self._cols = ENCODING[dtype], dim, width, cols
         self._failures = 0
         self._failure: LapFailed = LapLost("nothing ran yet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.room.chain import Chain
 from pooled_nb.room.dealer import Dealer, Settings
@@ -10,9 +9,7 @@ from pooled_nb.room.dealing import Deal
 from pooled_nb.room.drafting import Drafting
 
 
-def chain_of(
-    deal: Deal, *, dealer: Dealer, settings: Settings, mesh: Mesh, clock: Clock, epoch: int = 0
-) -> Chain:
+def chain_of(deal: Deal, *, dealer: Dealer, settings: Settings, mesh: Mesh, epoch: int = 0) -> Chain:
     """A new chain over the devices that hold this deal. ``epoch``: where those of the one before ended."""
     workers = deal.seats[1:]
 
@@ -24,7 +21,7 @@ def chain_of(
     return Chain(
         shard=dealer.shard,
         sender=mesh,
-        clock=clock,
+        clock=mesh.clock,
         workers=[seat.id for seat in workers],
         names=[seat.name for seat in workers],
         dtype=deal.dtype,
@@ -32,7 +29,6 @@ def chain_of(
         width=deal.width,
         cols=deal.cols,
         rtt=worst_rtt,
-        slept=lambda: mesh.slept,
         epoch=epoch,
         keeps=dealer.ckpt,
         recent=settings.checkpoints,

@@ -9,6 +9,7 @@ import msgspec
 
 from pooled_nb.errors import PooledError
 from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.gatekeeper import MAX_PASSES
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import Member
@@ -16,7 +17,7 @@ from pooled_nb.room.checkpoints import RECENT
 from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, grew, lenders, make_deal
 from pooled_nb.room.loading import Trouble
 from pooled_nb.room.loadmessage import load_message
-from pooled_nb.room.shares import MAX_KNOWN, Less, Shares, Without
+from pooled_nb.room.shares import Less, Shares, Without
 from pooled_nb.room.sizing import Drafts, Form, need_gb, size_of
 from pooled_nb.room.starting import OnProgress, Start
 from pooled_nb.shard import ModelFacts, Shard
@@ -304,7 +305,7 @@ class Dealer:
         here = next((m.id for m in self._mesh.roster if self._key(m.id) == key), "")
         if here != self._mesh.id and self._mesh.facts(here) is None:
             self._vanished[key] = id
-            while len(self._vanished) > MAX_KNOWN:
+            while len(self._vanished) > MAX_PASSES:
                 del self._vanished[next(iter(self._vanished))]
             return None
         self.tell_share(key, here)

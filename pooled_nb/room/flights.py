@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.clock import SOON, Clock, Timer
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.room.awake import SOON, Awake
 from pooled_nb.room.laps import Lap, Laps, Verdict
 
 
@@ -28,7 +27,7 @@ class Flights:
 
     Parameters
     ----------
-    awake
+    clock
         Time that counts: while this device sleeps no lap is late.
     rtt
         Round trip of the chain's worst link now, seconds.
@@ -41,18 +40,17 @@ class Flights:
         laps: Laps,
         *,
         clock: Clock,
-        awake: Awake,
         rtt: Callable[[], float],
         late: Callable[[float], None],
     ) -> None:
-        self._laps, self._clock, self._awake = laps, clock, awake
+        self._laps, self._clock = laps, clock
         self._rtt, self._late = rtt, late
         self._out: deque[Flight] = deque()
 
     def out(self, frame: Frame, *, prefill: bool) -> asyncio.Future[bytes]:
         """A frame was handed to the chain: a future of what comes back."""
         back: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        lap = self._laps.sent(frame, prefill=prefill, now=self._awake.now())
+        lap = self._laps.sent(frame, prefill=prefill, now=self._clock.now())
         limit = self._laps.limit(lap, self._rtt())
         flight = Flight(lap, limit, back, self._clock.call_later(limit, lambda: self._due(flight)))
         self._out.append(flight)
@@ -60,7 +58,7 @@ class Flights:
 
     def returned(self, frame: Frame, size: int) -> Verdict:
         """A return arrived; ``size`` is what its payload must have."""
-        verdict, _ = self._laps.returned(frame, self._awake.now())
+        verdict, _ = self._laps.returned(frame, self._clock.now())
         if verdict is Verdict.STALE:
             return verdict
         if len(frame.payload) != size:
@@ -84,7 +82,7 @@ class Flights:
 
     def _due(self, flight: Flight) -> None:
         """Its time is over; where this device slept meanwhile, the rest of it begins."""
-        rest = flight.lap.sent + flight.limit - self._awake.now()
+        rest = flight.lap.sent + flight.limit - self._clock.now()
         if rest > SOON:
             flight.timer = self._clock.call_later(rest, lambda: self._due(flight))
         else:

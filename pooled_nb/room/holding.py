@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pooled_nb.mesh.clock import Clock
-from pooled_nb.room.awake import SOON, Awake
+from pooled_nb.mesh.clock import SOON, Clock
 from pooled_nb.room.chain import Chain
 from pooled_nb.room.core import Reason
 from pooled_nb.room.ground import Ground
@@ -80,7 +79,7 @@ class Wait:
 
     Parameters
     ----------
-    awake
+    clock
         Time without what this device slept: a wait is not over because its host slept.
     tell
         Called with a sentence when it begins to wait, when the reason is another one, and when it goes on.
@@ -91,9 +90,9 @@ class Wait:
         Why it waits now, in a sentence; empty: it does not.
     """
 
-    def __init__(self, ground: Ground, clock: Clock, awake: Awake, tell: Callable[[str], None]) -> None:
+    def __init__(self, ground: Ground, clock: Clock, tell: Callable[[str], None]) -> None:
         self.why = ""
-        self._ground, self._clock, self._awake, self._tell = ground, clock, awake, tell
+        self._ground, self._clock, self._tell = ground, clock, tell
 
     async def whole(self, tries: Tries, why: str, times: int, unwanted: Callable[[], bool]) -> Chain | Over:
         """Wait for a chain to go on with.
@@ -108,10 +107,10 @@ class Wait:
             Whether nobody wants the answer any more.
         """
         lost = why[:1].upper() + why[1:].rstrip(".")
-        more = tries.lost(self._awake.now())
+        more = tries.lost(self._clock.now())
         try:
             while True:
-                now, ground = self._awake.now(), self._ground
+                now, ground = self._clock.now(), self._ground
                 if ground.gone:
                     return Over("error", ground.gone[1])
                 if unwanted():
@@ -128,7 +127,7 @@ class Wait:
                 self._say(ground.held or f"{lost}. The answer tries again.")
                 await ground.changed(self._clock, min(left, tries.pause(now)) if chain else left)
         finally:
-            tries.over(self._awake.now())
+            tries.over(self._clock.now())
             self.why = ""
 
     def _say(self, why: str) -> None:

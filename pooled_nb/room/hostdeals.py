@@ -168,7 +168,6 @@ class HostDeals:
                     dealer=self._dealer,
                     settings=self._settings,
                     mesh=self.mesh,
-                    clock=self._clock,
                     epoch=answering.epoch,
                 )
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.gatekeeper import MAX_PASSES
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import Message, chat, weights
 from pooled_nb.mesh.messages import deal as wire
@@ -15,15 +16,12 @@ from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer
 from pooled_nb.room.greeting import Greeting
 from pooled_nb.room.hostgate import HostGate
-from pooled_nb.room.losses import AGAIN, LOST, NEXT_IS_GONE
+from pooled_nb.room.losses import AGAIN, LINK, LOST
 from pooled_nb.room.mending import Mending
 from pooled_nb.room.networking import Networking
 from pooled_nb.room.planning import Question
 from pooled_nb.room.questions import again_of, options_of
 from pooled_nb.room.starter import Starter
-
-MAX_KNOWN = 500
-"""Seats of which the last id is remembered: as many as there are passes (section 4)."""
 
 
 class HostHears(Networking):
@@ -69,7 +67,7 @@ class HostHears(Networking):
         if key:
             self._ids.pop(key, None)
             self._ids[key] = member.id
-            while len(self._ids) > MAX_KNOWN:
+            while len(self._ids) > MAX_PASSES:
                 del self._ids[next(iter(self._ids))]
         start = self._dealer.start
         actions = self._mending.back(member, was)
@@ -164,9 +162,9 @@ class HostHears(Networking):
                 self._dealer.killed(sender, did=did, needed=True)
             self._mending.unloaded(sender, f"{why}.")
         elif chain and (message.epoch is None or message.epoch == chain.laps.epoch):
-            if message.message.startswith(LOST):
+            if message.lost in LOST:
                 chain.lose(why)
-                if message.message.startswith(NEXT_IS_GONE):
+                if message.lost == LINK:
                     self._mending.link_lost(sender)
             else:
                 chain.refuse(why, sentences.rest(message.message) or AGAIN)

@@ -136,11 +136,10 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
             name=self.mesh.name,
             shard=lambda: self._dealer.shard,
             outbox=self.mesh,
-            clock=self._clock,
+            clock=self.mesh.clock,
             ctx=lambda: self._settings.ctx,
             on_change=self._answering_changed,
             on_failed=self.say,
-            slept=lambda: self.mesh.slept,
         )
         self._remind(self._answering)
 

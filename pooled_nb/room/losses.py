@@ -5,10 +5,13 @@ from __future__ import annotations
 from pooled_nb.errors import PooledError
 
 AGAIN = "Ask again."
-NEXT_IS_GONE = "the link to the next device is gone"
-MISSED = "a frame before this one was lost on the way"
-LOST = (NEXT_IS_GONE, MISSED)
-"""What a worker says of a frame where nothing is wrong: it is computed again (``ai-error``, section 6)."""
+LINK, FRAME = "link", "frame"
+LOST = {
+    LINK: "the link to the next device is gone",
+    FRAME: "a frame before this one was lost on the way",
+}
+"""``lost`` of an ``ai-error`` (section 6): nothing is wrong with the frame, and it is computed again. How a
+worker says it in words."""
 
 
 class LapFailed(PooledError):

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pooled_nb.errors import PooledError
-from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.clock import SOON, Clock, Timer
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room import sentences
 from pooled_nb.room.answering import Answering
-from pooled_nb.room.awake import SOON, Awake
 from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer
 from pooled_nb.room.dealing import Deal, Seat, grew
@@ -60,7 +59,7 @@ class Mending:
 
     def __init__(self, *, bench: Bench, dealer: Dealer, mesh: Mesh, clock: Clock) -> None:
         self._bench, self._dealer, self._mesh, self._clock = bench, dealer, mesh, clock
-        self._awake = Awake(clock, lambda: mesh.slept)
+        self._awake = mesh.clock
         self._recovery, self._watching = Recovery(), Watching()
         self._timer: Timer | None = None
         self._closed = False

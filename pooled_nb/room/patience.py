@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pooled_nb.mesh.clock import Clock, Timer
-from pooled_nb.room.awake import SOON, Awake
+from pooled_nb.mesh.clock import SOON, Clock, Timer
 from pooled_nb.room.holding import WAIT_S
 
 
@@ -14,14 +13,14 @@ class Patience:
 
     Parameters
     ----------
-    awake
+    clock
         Time that counts: what this device slept does not.
     over
         Called when it has lasted as long as a wait may.
     """
 
-    def __init__(self, clock: Clock, awake: Awake, over: Callable[[], None]) -> None:
-        self._clock, self._awake, self._over = clock, awake, over
+    def __init__(self, clock: Clock, over: Callable[[], None]) -> None:
+        self._clock, self._over = clock, over
         self._timer: Timer | None = None
 
     def watch(self, *, waits: bool) -> None:
@@ -31,10 +30,10 @@ class Patience:
                 self._timer.cancel()
             self._timer = None
         elif self._timer is None:
-            self._wait(self._awake.now() + WAIT_S)
+            self._wait(self._clock.now() + WAIT_S)
 
     def _wait(self, until: float) -> None:
-        left = until - self._awake.now()
+        left = until - self._clock.now()
         if left > SOON:
             self._timer = self._clock.call_later(left, lambda: self._wait(until))
         else:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from pooled_nb.errors import PooledError
-from pooled_nb.mesh.clock import Clock
+from pooled_nb.mesh.clock import SOON
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.room import sentences
 from pooled_nb.room.answering import Answering
-from pooled_nb.room.awake import SOON, Awake
 from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer, Settings
 from pooled_nb.room.dealing import Deal, Fixed
@@ -17,7 +16,7 @@ from pooled_nb.room.memory import MAX_ASKED, Memory, SavedQuestion, SavedSeat
 from pooled_nb.room.mending import Mending
 from pooled_nb.room.starter import Starter
 
-RESUME_S = 25.0
+BACK_S = 25.0
 """So long a host that goes on waits for the devices that held layers."""
 ASKER_S = 35.0
 """And so long for another device that was being answered: a guest hears of its host's death after 30 s
@@ -33,7 +32,6 @@ class Remembering:
     """This person's own questions that had no answer when the process before ended."""
     mesh: Mesh
     _state: State
-    _clock: Clock
     _settings: Settings
     _dealer: Dealer
     _starter: Starter
@@ -128,11 +126,11 @@ class Remembering:
 
     async def _wait(self, answering: Answering, keys: list[str]) -> None:
         """Wait until those are back who held layers, and who was being answered has asked that again."""
-        awake = Awake(self._clock, lambda: self.mesh.slept)  # who could not knock meanwhile is not late
-        since = awake.now()
-        until, asks = since + RESUME_S, since + ASKER_S
+        clock = self.mesh.clock  # awake: who could not knock while this device slept is not late
+        since = clock.now()
+        until, asks = since + BACK_S, since + ASKER_S
         while self._state == "open" and not self._starter.running:
-            now, here = awake.now(), {self.mesh.seat(m.id): m.id for m in self.mesh.roster}
+            now, here = clock.now(), {self.mesh.seat(m.id): m.id for m in self.mesh.roster}
             back, expected = sum(key in here for key in keys), answering.expected
             if expected and expected[0] in here.values():
                 asks = min(asks, now + ASKS_S)
@@ -141,13 +139,13 @@ class Remembering:
             held = back < len(keys) and now < until
             if not held and expected is None:
                 break
-            waits = sentences.going_on(back, len(keys), RESUME_S)
+            waits = sentences.going_on(back, len(keys), BACK_S)
             if not held and expected:
                 waits = sentences.going_on_for(expected[2], ASKER_S)
             self.set_state("open", waits)
             came = self._came = asyncio.Event()
             rest = min(end for end in (until, asks) if end > now) - now
-            timer = self._clock.call_later(max(SOON, rest), came.set)
+            timer = clock.call_later(max(SOON, rest), came.set)
             try:
                 await came.wait()
             finally:

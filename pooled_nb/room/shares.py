@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAX_KNOWN = 500
-"""Devices that are remembered: as many as there are passes (section 4)."""
+from pooled_nb.mesh.gatekeeper import MAX_PASSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,14 @@ class Shares:
         again = key in self._caps
         if held and not again and len(layers) < 2 and key not in self._once:
             self._once[key] = None
-            while len(self._once) > MAX_KNOWN:
+            while len(self._once) > MAX_PASSES:
                 del self._once[next(iter(self._once))]
             return None
         self._before.pop(key, None)
         if again:
             self._before[key] = self._caps.pop(key)
         for known in (self._caps, self._before, self._words):
-            while len(known) >= MAX_KNOWN:  # the oldest goes
+            while len(known) >= MAX_PASSES:  # the oldest goes
                 del known[next(iter(known))]
         if again or len(layers) < 2:
             why = f"{name} was killed while it {did}{' again' if again else ' a single layer'}."

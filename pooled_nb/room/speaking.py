@@ -13,7 +13,6 @@ from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.messages import Message, chat
 from pooled_nb.room import sentences
 from pooled_nb.room.audience import Audience, so_far, stricter, view
-from pooled_nb.room.awake import Awake, never
 from pooled_nb.room.chain import Chain
 from pooled_nb.room.conversation import Conversation
 from pooled_nb.room.core import AnswerEvent, Done, Notice, Piece, Reason, Started, Visibility
@@ -72,7 +71,6 @@ class Speaking:
         replays: Replays,
         on_change: Callable[[], None],
         on_failed: Callable[[str], None],
-        slept: Callable[[], float] = never,
     ) -> None:
         self.stop = self.forget = False
         self.plan: Plan | None = None
@@ -82,8 +80,8 @@ class Speaking:
         self._running: Running | None = None
         self._name = name
         self._me, self._shard, self._outbox = me, shard, outbox
-        self._awake = Awake(clock, slept)
-        self._ground, self._wait = ground, Wait(ground, clock, self._awake, self._notice)
+        self._clock = clock
+        self._ground, self._wait = ground, Wait(ground, clock, self._notice)
         self._conversation, self._replays = conversation, replays
         self._on_change, self._on_failed = on_change, on_failed
 
@@ -201,7 +199,7 @@ class Speaking:
         prompt, chain, pin = ready.prompt, ready.chain, ready.pin
         before = plan.begun or plan.replaces
         begun = plan.begun.ids if plan.begun else []
-        running = self._begin(plan, Said(self._awake.now(), len(prompt.ids)))
+        running = self._begin(plan, Said(self._clock.now(), len(prompt.ids)))
         said, tries = running.said, Tries()
         limits = Limits(len(prompt.ids) - len(begun), ctx, len(begun) + plan.length)
         if before and before.ids:  # the state after it will be another
@@ -266,14 +264,14 @@ class Speaking:
             plan.how,
             limits,
             stopped=lambda: self.stop,
-            now=self._awake.now,
+            now=self._clock.now,
             begun=prompt.ids[limits.prompt :],
             pin=pin,
         )
         reason: Reason = "error"
         async for step in steps:
             tries.progress(len(step.tokens))
-            said.take(step, self._awake.now())
+            said.take(step, self._clock.now())
             for text, source in step.pieces:
                 if text:
                     running.audience.piece(chat.Token(text=text, d=GUESSED[source], mid=mid))
@@ -302,7 +300,7 @@ class Speaking:
 
     def _end(self, plan: Plan, running: Running, reason: Reason, ctx: int, used: int, why: str = "") -> None:
         said = running.said
-        stats = said.stats(self._awake.now())
+        stats = said.stats(self._clock.now())
         self.tps = stats.tps or self.tps
         tokens = len(said.ids) + (len(plan.begun.ids) if plan.begun else 0)
         note = words(reason, ctx, tokens, why)

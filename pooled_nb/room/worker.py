@@ -15,7 +15,7 @@ from pooled_nb.mesh.messages import deal
 from pooled_nb.room import onward, same
 from pooled_nb.room.linking import Links, linked
 from pooled_nb.room.loadspec import Own, spec_of
-from pooled_nb.room.losses import MISSED, NEXT_IS_GONE
+from pooled_nb.room.losses import FRAME, LINK, LOST
 from pooled_nb.room.same import Held
 from pooled_nb.shard import Forwarded, Loaded, LoadSpec, Shard
 
@@ -325,10 +325,15 @@ class Worker:
         error = deal.Error(message=why[:2_000], load=True, killed=killed, deal=_number(known))
         self._links.send(known.host, error)
 
-    def _error(self, why: str, frame: Frame) -> None:
+    def _lost(self, what: str, frame: Frame) -> None:
+        """Nothing is wrong with a frame, and it is not computed: `losses.LOST`."""
+        self._error(LOST[what], frame, lost=what)
+
+    def _error(self, why: str, frame: Frame, *, lost: str | None = None) -> None:
         self._fresh = True
         if known := self._deal:
-            error = deal.Error(message=why[:2_000], pos=frame.pos, epoch=frame.epoch, deal=_number(known))
+            number = _number(known)
+            error = deal.Error(message=why[:2_000], pos=frame.pos, epoch=frame.epoch, deal=number, lost=lost)
             self._links.send(known.host, error)
 
     # -- running -----------------------------------------------------------------------------------
@@ -342,7 +347,7 @@ class Worker:
                 continue
             self._fresh = False
             if onward.missed(frame, before):
-                self._error(MISSED, frame)
+                self._lost(FRAME, frame)
                 continue
             before = frame
             try:
@@ -369,7 +374,7 @@ class Worker:
     def _forward_on(self, message: deal.Load, frame: Frame, ran: Forwarded) -> None:
         if message.next != "host":
             if not self._links.send_frame(message.next, onward.onward(frame, ran)):
-                self._error(NEXT_IS_GONE, frame)
+                self._lost(LINK, frame)
         elif not self._links.send_frame(message.host, onward.back(frame, ran)):
             log.info("a return found no link to the host: it loads again when it is back")
 

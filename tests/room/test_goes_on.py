@@ -11,7 +11,7 @@ from pooled_nb.room.core import AskOptions, Done, Piece
 from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.room.memory import SavedQuestion
-from pooled_nb.room.remembering import ASKER_S, ASKS_S, RESUME_S
+from pooled_nb.room.remembering import ASKER_S, ASKS_S, BACK_S
 from tests.room.rooms import Rooms, alone, ask, open_rooms
 from tests.room.test_comes_back_host import restarted
 from tests.sim.clock import simulate
@@ -66,7 +66,7 @@ def test_who_was_being_answered_goes_first_however_late(late: float) -> None:
         host = await restarted(rooms, rooms.host.memory())
         going = asyncio.create_task(host.resume())
         await asyncio.sleep(late)
-        if late > RESUME_S:
+        if late > BACK_S:
             assert (
                 host.status().sentence == "Going on: waiting up to 35 s for mira, whose answer was under way."
             )

@@ -10,7 +10,7 @@ import pytest
 
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
 from pooled_nb.mesh.messages import deal
-from pooled_nb.room.losses import MISSED
+from pooled_nb.room.losses import FRAME
 from pooled_nb.room.onward import missed
 from tests.room.bench import Bench, load, run
 from tests.room.rooms import ask, open_rooms
@@ -52,7 +52,7 @@ def test_a_worker_runs_nothing_after_a_gap() -> None:
             bench.frame(1, pos=pos, reset=reset)
         await asyncio.sleep(1)
         (error,) = bench.links.heard(deal.Error)
-        assert (error.message, error.pos, error.load, error.killed) == (MISSED, 2, False, False)
+        assert (error.lost, error.pos, error.load, error.killed) == (FRAME, 2, False, False)
         assert [f.pos for _, f in bench.links.frames] == [0, 0]
 
     run(scenario)

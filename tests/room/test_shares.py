@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pooled_nb.room.shares import MAX_KNOWN, Less, Shares, Without
+from pooled_nb.mesh.gatekeeper import MAX_PASSES
+from pooled_nb.room.shares import Less, Shares, Without
 
 GB = 10**9
 
@@ -72,11 +73,11 @@ def test_one_bad_moment_forgives_no_kill_before_it() -> None:
 def test_what_is_remembered_has_an_end() -> None:
     """PROTOCOL section 4: no more seats than passes; the newest count."""
     shares = Shares()
-    for n in range(2 * MAX_KNOWN):
+    for n in range(2 * MAX_PASSES):
         shares.killed(f"k{n}", "attic", [GB] * 4)
-    capped = [n for n in range(2 * MAX_KNOWN) if shares.most(f"k{n}", 6.0) < 6.0]
-    told = [n for n in range(2 * MAX_KNOWN) if shares.word(f"k{n}")]
-    assert capped == told == list(range(MAX_KNOWN, 2 * MAX_KNOWN))
+    capped = [n for n in range(2 * MAX_PASSES) if shares.most(f"k{n}", 6.0) < 6.0]
+    told = [n for n in range(2 * MAX_PASSES) if shares.word(f"k{n}")]
+    assert capped == told == list(range(MAX_PASSES, 2 * MAX_PASSES))
 
 
 @given(st.lists(st.integers(1, GB), min_size=2, max_size=50), st.integers(0, GB))

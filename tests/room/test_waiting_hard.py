@@ -180,7 +180,7 @@ def test_a_new_deal_takes_a_waiting_answer_along(when: float) -> None:
         await host.answering.idle()
         deal = host._dealer.deal
         assert deal
-        new = new_chain(deal, dealer=host._dealer, settings=host._settings, mesh=host.mesh, clock=host._clock)
+        new = new_chain(deal, dealer=host._dealer, settings=host._settings, mesh=host.mesh)
         host.answering.online(new)
         assert old.closed
         assert host.answering.chain is new

@@ -10,7 +10,6 @@ import pytest
 from pooled_nb.errors import NotReady
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.frame import Encoding, Frame, Kind
-from pooled_nb.room.awake import Awake
 from pooled_nb.room.chain import Chain
 from pooled_nb.room.core import Queued
 from pooled_nb.room.flights import Flights
@@ -175,13 +174,17 @@ def test_questions_alone_wait_as_long() -> None:
     simulate(scenario)
 
 
-class Sleeper:
-    """A device that sleeps: its clock runs on, and so does what it knows of it."""
+class Sleeper(LoopClock):
+    """The time of a device that sleeps, and knows of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.slept = 0.0
 
-    async def sleep(self, seconds: float) -> None:
+    def now(self) -> float:
+        return super().now() - self.slept
+
+    async def nap(self, seconds: float) -> None:
         self.slept += seconds
         asyncio.get_running_loop().pass_time(seconds)  # type: ignore[attr-defined]  # the virtual loop
         await asyncio.sleep(0)
@@ -191,17 +194,15 @@ def test_a_wait_is_not_over_because_its_host_slept() -> None:
     """PROTOCOL section 8: "this device stalled: it judges nobody"; the 6 min are those it was awake."""
 
     async def scenario() -> None:
-        sleeper = Sleeper()
         rooms = await online(delay=0.02)
-        answering = rooms.host.answering
-        for part in (answering._awake, answering._speaking._awake):
-            part._slept = lambda: sleeper.slept
+        answering, sleeper = rooms.host.answering, Sleeper()
+        answering._speaking._wait._clock = sleeper
         running = asyncio.create_task(ask(rooms.host, QUESTION))
         await asyncio.sleep(0.3)
         chain, began = chain_of(rooms), now()
         answering.hold("mira does not answer.")
         await asyncio.sleep(350)
-        await sleeper.sleep(3_600)
+        await sleeper.nap(3_600)
         await asyncio.sleep(9)
         assert not running.done()
         answering.online(chain)
@@ -240,20 +241,15 @@ def test_a_lap_is_not_late_for_what_this_device_slept(nap: float) -> None:
     """PROTOCOL section 8, late timers: 30 s of a lap's own time, to the second, however long the nap."""
 
     async def scenario() -> None:
-        sleeper = Sleeper()
-        clock, late = LoopClock(), []
+        sleeper, late = Sleeper(), []
         flights = Flights(
-            Laps(),
-            clock=clock,
-            awake=Awake(clock, lambda: sleeper.slept),
-            rtt=lambda: 0.0,
-            late=lambda limit: late.append((limit, now())),
+            Laps(), clock=sleeper, rtt=lambda: 0.0, late=lambda limit: late.append((limit, now()))
         )
         began = now()
         back = flights.out(frame(), prefill=False)
         await asyncio.sleep(10)
         if nap:
-            await sleeper.sleep(nap)
+            await sleeper.nap(nap)
         await asyncio.sleep(19.9)
         assert not late
         await asyncio.sleep(0.2)
@@ -268,42 +264,17 @@ def test_a_lap_that_slept_is_no_slow_one() -> None:
     """PROTOCOL section 8: "slowest recent lap" is of laps: else one nap makes every later limit long."""
 
     async def scenario() -> None:
-        sleeper, laps, clock = Sleeper(), Laps(), LoopClock()
-        flights = Flights(
-            laps,
-            clock=clock,
-            awake=Awake(clock, lambda: sleeper.slept),
-            rtt=lambda: 0.0,
-            late=lambda _: None,
-        )
+        sleeper, laps = Sleeper(), Laps()
+        flights = Flights(laps, clock=sleeper, rtt=lambda: 0.0, late=lambda _: None)
         back = flights.out(frame(), prefill=False)
         await asyncio.sleep(0.5)
-        await sleeper.sleep(600)
+        await sleeper.nap(600)
         await asyncio.sleep(0.5)
         flights.returned(frame(Kind.RET), 0)
         assert back.result() == b""
         assert laps.times.slowest_s == pytest.approx(1.0)
 
     simulate(scenario)
-
-
-def test_time_awake_never_goes_back() -> None:
-    """PROTOCOL section 8: that this device sleeps is noticed late (1.2 s); time stands still until then."""
-
-    class Still:
-        at = 100.0
-
-        def now(self) -> float:
-            return self.at
-
-    clock, slept = Still(), 0.0
-    awake = Awake(clock, lambda: slept)  # type: ignore[arg-type]  # only its time
-    clock.at = 101.0
-    assert awake.now() == 101.0
-    clock.at, slept = 101.3, 1.0
-    assert awake.now() == 101.0
-    clock.at = 102.5
-    assert awake.now() == 101.5
 
 
 class Sent:

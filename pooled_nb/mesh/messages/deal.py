@@ -186,6 +186,9 @@ class Error(Message, frozen=True, kw_only=True):
     """*(nb)* Of the frame that failed: an error of another epoch ends no lap of this one."""
     killed: Flag = False
     """*(nb)* What computes there was killed, or ran out of memory: less of it may work (``ai-share``)."""
+    lost: Annotated[str, Meta(max_length=8)] | None = None
+    """*(nb)* Nothing was wrong with the frame, and it is computed again: ``link``, the one to the next device
+    is gone; ``frame``, one before it did not come."""
 
 
 @message("ai-degraded")
