@@ -367,7 +367,10 @@ class Answering:
 
     def chat(self, keeps: Callable[[str], str | None]) -> SavedChat:
         """What a restart of this host keeps of the conversation: see `chatmemory.saved`."""
-        return chatmemory.saved(self.conversation, self._speaking.newest, me=self._me, keeps=keeps)
+        now = self._speaking
+        return chatmemory.saved(
+            self.conversation, now.newest, me=self._me, keeps=keeps, replaced=now.replaced
+        )
 
     def recall(self, chat: SavedChat, owner_of: Callable[[str], str]) -> None:
         """Go on with the conversation of before a restart: see `chatmemory.recall`."""

@@ -22,7 +22,12 @@ NOBODY = "-"
 
 
 def saved(
-    conversation: Conversation, newest: int, *, me: str, keeps: Callable[[str], str | None]
+    conversation: Conversation,
+    newest: int,
+    *,
+    me: str,
+    keeps: Callable[[str], str | None],
+    replaced: Last | None = None,
 ) -> SavedChat:
     """What is kept of a conversation.
 
@@ -34,7 +39,11 @@ def saved(
         This device's id: its person asked, and its seat is empty.
     keeps
         The seat of who asked, by id; empty: it has none; None: nothing of its is kept.
+    replaced
+        The answer to which one gave way that is not whole yet: a restart begins with it, and makes it anew.
     """
+    if replaced:
+        conversation = conversation.with_last(replaced)
 
     def seat_of(item: Item) -> str | None:
         if item.owner == me:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pooled_nb.mesh.messages.chat import Exchange
 from pooled_nb.room.audience import sees, stricter
@@ -87,8 +87,7 @@ class Conversation:
 
     def answered(self, last: Last) -> None:
         """Keep a new exchange. An answer of no token, or that failed, is not among what the model reads."""
-        self._show(last)
-        self._read(last, read=bool(last.ids) and last.reason != "error")
+        self._keep(last)
 
     def grown(self, last: Last) -> None:
         """Keep the newest exchange as it is now: its answer went on."""
@@ -103,6 +102,12 @@ class Conversation:
         self.items = self.items[:-1]
         self._unread()
         self.last = None
+
+    def with_last(self, last: Last) -> Conversation:
+        """The same, as it was before its newest exchange gave way: it is this one again."""
+        before = replace(self, turns=list(self.turns), items=list(self.items), read=list(self.read))
+        before._keep(last)
+        return before
 
     def renamed(self, was: str, now: str) -> None:
         """A device came back under another id: what it asked is its own still."""
@@ -129,6 +134,10 @@ class Conversation:
             del self.turns[-self.turns_of_last :]
             del self.read[-1:]
         self.turns_of_last = 0
+
+    def _keep(self, last: Last) -> None:
+        self._show(last)
+        self._read(last, read=bool(last.ids) and last.reason != "error")
 
     def _show(self, last: Last) -> None:
         exchange = Exchange(name=last.name, text=last.text, reply=last.reply, stats=last.stats, mid=last.mid)

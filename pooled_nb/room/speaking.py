@@ -14,7 +14,7 @@ from pooled_nb.mesh.messages import Message, chat
 from pooled_nb.room import sentences
 from pooled_nb.room.audience import Audience, so_far, stricter, view
 from pooled_nb.room.chain import Chain
-from pooled_nb.room.conversation import Conversation
+from pooled_nb.room.conversation import Conversation, Last
 from pooled_nb.room.core import AnswerEvent, Done, Notice, Piece, Reason, Started, Visibility
 from pooled_nb.room.ending import Limits, describe, refusal, words
 from pooled_nb.room.generation import generate
@@ -91,6 +91,11 @@ class Speaking:
         return self._running.start.mid if self._running else 0
 
     @property
+    def replaced(self) -> Last | None:
+        """The exchange that has given way to the answer under way; None: there is none."""
+        return self.plan.replaces if self.plan and self._running and not self.forget else None
+
+    @property
     def waits(self) -> str:
         """Why it waits, in a sentence; empty: it does not."""
         return self._wait.why
@@ -109,6 +114,8 @@ class Speaking:
         """A device came back under another id: an answer that it asked for is its own still."""
         if self.plan and self.plan.owner == was:
             self.plan.owner = now
+        if self.replaced and self.replaced.owner == was:
+            self.replaced.owner = now
         if running := self._running:
             if running.audience.owner == was:
                 running.audience.owner = now

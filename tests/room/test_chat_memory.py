@@ -38,6 +38,34 @@ async def restarted(memory: SavedChat, **room: Any) -> Rooms:
     return rooms
 
 
+@pytest.mark.parametrize("asks", [True, False], ids=["its host asks", "its guest asks"])
+def test_a_host_that_dies_while_an_answer_is_made_anew_has_the_one_before(asks: bool) -> None:
+    """PROTOCOL section 8, host resume: what gave way to an answer that never was is made anew once more."""
+
+    async def scenario() -> None:
+        rooms = await open_rooms(workers=(1.0,), delay=0.02)
+        guest = await rooms.add(gb=0, name="guest")
+        await rooms.host.start()
+        asker = rooms.host if asks else guest
+        first = await ask(asker, QUESTION, max_tokens=12)
+        before = saved(rooms, guest="g")
+        anew = asyncio.create_task(again(asker, "regen", max_tokens=12))
+        await asyncio.sleep(0.15)
+        assert rooms.host.answering.answering
+        assert rooms.host.answering.conversation.last is None, "it has given way"
+        memory = saved(rooms, guest="g")
+        assert (memory.exchanges, memory.turns, memory.last) == (before.exchanges, before.turns, before.last)
+        await rooms.host.reset()
+        assert saved(rooms, guest="g").exchanges == [], "but not into a new chat"
+        await anew
+        await rooms.close()
+        rooms = await restarted(memory)
+        assert (await again(rooms.host, "regen", max_tokens=12)).text == first.text
+        await rooms.close()
+
+    simulate(scenario)
+
+
 @pytest.mark.parametrize("what", ["ask", "continue", "regen"])
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 5}])
 def test_a_conversation_goes_on_after_a_restart_as_if_nothing_had_been(

@@ -140,7 +140,15 @@ def _excused(heard: Heard, world: World, story: Story) -> list[str]:
         return []
     if not _holds(world) and ended - heard.asked_at > 300:
         return []
+    if "answers otherwise" in done.why and _lost_its_turn(heard.who, story):
+        return []
     return [f"{heard.who} asked {heard.text!r}, and it ended with an error: {done.why}"]
+
+
+def _lost_its_turn(who: str, story: Story) -> bool:
+    """Whether a host that began anew answered others first, since this asker was cut off or slept then."""
+    anew = [f.at for f in story.befalls if f.kind == "reboot" or (f.kind == "restart" and f.who == "host")]
+    return any(who in (f.who, f.other) and f.at + f.s > at for f in story.befalls for at in anew)
 
 
 def _same(heard: Heard, lasts: list[Last], *, again: bool) -> list[str]:

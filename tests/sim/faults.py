@@ -248,10 +248,9 @@ class FaultyNetwork(SimNetwork):
         super().carry(channel, data)
 
     def say_closed(self, c: SimConnection) -> None:
-        """The other end hears it, unless the connection had failed: then it finds out by itself."""
-        if c.state == "failed":
-            self._later(FAILED_S, lambda: self._at(c.other, lambda: c.other.become("failed")))
-        else:
+        """The other end hears it, unless nothing passes: then it loses consent (RFC 7675)."""
+        self._later(FAILED_S, lambda: self._at(c.other, lambda: c.other.become("failed")))
+        if c.state != "failed":
             super().say_closed(c)
 
     def _receive(self, channel: SimChannel, data: bytes) -> None:
