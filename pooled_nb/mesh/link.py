@@ -21,6 +21,7 @@ from pooled_nb.mesh.messages.link import Ping
 from pooled_nb.mesh.network import Connection
 from pooled_nb.mesh.pace import CREATOR, DEVICE, STRANGER, Budget, Inbox, cost
 from pooled_nb.mesh.wire import fallback
+from pooled_nb.mesh.wiresettings import WireSettings
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Link:
         clock: Clock,
         state: LinkState,
         owner: LinkOwner,
-        keepalive_ms: float,
+        settings: WireSettings,
     ) -> None:
         self.key = key
         self.remote = connection.remote
@@ -131,7 +132,7 @@ class Link:
             on_failed=lambda why: self._run(state.broken(why)),
             heard=lambda: owner.heard(self),
             send_control=self._send_map,
-            keepalive_ms=keepalive_ms,
+            settings=settings,
         )
 
     @property

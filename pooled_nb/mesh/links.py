@@ -31,6 +31,7 @@ from pooled_nb.mesh.pulse import Pulse
 from pooled_nb.mesh.rosterkeeper import RosterKeeper, patience_of
 from pooled_nb.mesh.stripes import STRIPE, Stripes
 from pooled_nb.mesh.versions import PROTOCOL
+from pooled_nb.mesh.wiresettings import WireSettings
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Links:
         on_entered: Callable[[], None],
         on_lost: Callable[[End], None],
         on_outcome: Callable[[str, End | None], None],
-        keepalive_ms: float,
+        wiring: WireSettings,
     ) -> None:
         self.id, self.creator, self.name = id, creator, name
         self.is_creator = id == creator
@@ -79,7 +80,7 @@ class Links:
         self._awake, self._clock = clock, clock.real
         self._jobs, self._gates, self._listener = jobs, gates, listener
         self._on_entered, self._on_lost = on_entered, on_lost
-        self._keepalive_ms = keepalive_ms
+        self._wiring = wiring
         self._pulse = Pulse(self.book, clock.real)
         self._doorways = Doorways(
             id,
@@ -154,7 +155,7 @@ class Links:
             clock=self._awake,
             state=state,
             owner=self,
-            keepalive_ms=self._keepalive_ms,
+            settings=self._wiring,
         )
         link.wire.chained = link.remote in self._chain
         self.book.add(link)

@@ -20,6 +20,7 @@ from pooled_nb.mesh.keepalive import BYTE, KeepAlive
 from pooled_nb.mesh.network import Channel
 from pooled_nb.mesh.wire import Receiver, Sender, fallback
 from pooled_nb.mesh.wire.slices import SLICE
+from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
 
 HELD_SLICES = 256
 """Slices kept until the link is admitted (section 4)."""
@@ -58,13 +59,13 @@ class LinkWire:
         on_failed: Callable[[str], None],
         heard: Callable[[], None],
         send_control: Callable[[dict[str, Any]], bool],
-        keepalive_ms: float = 10.0,
+        settings: WireSettings = DEFAULT,
     ) -> None:
         self._clock = clock
         self._on_frame, self._on_failed = on_frame, on_failed
         self._heard, self._send_control = heard, send_control
-        self._sender, self._receiver = Sender(), Receiver()
-        self._keepalive = KeepAlive(keepalive_ms)
+        self._sender, self._receiver = Sender(twice=settings.twice), Receiver()
+        self._keepalive = KeepAlive(settings.keepalive_ms)
         self._pairs: dict[str, _Pair] = {}
         self._held: deque[tuple[str, bytes]] | None = deque()
         """Slices that came before admission; None from then on."""

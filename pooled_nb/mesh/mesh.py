@@ -27,6 +27,7 @@ from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.mesh.network import Connection, Endpoint, Network
 from pooled_nb.mesh.registration import Registration
+from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
 
 __all__ = ["LinkFacts", "Mesh", "MeshListener"]
 
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 
 LEAVE_S = 5.0
 """Seconds after which leaving waits no longer for connections to close."""
-KEEPALIVE_MS = 10.0
-"""The public protocol's period (PROTOCOL section 5)."""
 
 
 class Mesh(Known):
@@ -51,8 +50,8 @@ class Mesh(Known):
         The room.
     gates
         What stands before admission (PROTOCOL section 4): a `Gatekeeper`, or a `Newcomer`.
-    keepalive_ms
-        Milliseconds without a slice after which a link in use sends its zero byte; 0 is off (section 5).
+    wiring
+        How its links carry frames.
     """
 
     def __init__(
@@ -64,13 +63,13 @@ class Mesh(Known):
         meta: DeviceMeta,
         listener: MeshListener,
         gates: Gates,
-        keepalive_ms: float = KEEPALIVE_MS,
+        wiring: WireSettings = DEFAULT,
     ) -> None:
         self._network, self._clock = network, clock
         self._name, self._meta, self._gates = names.clean(name), meta, gates
         self._listener = Guarded(listener)
         self._awake = AwakeClock(clock)
-        self._keepalive_ms = keepalive_ms
+        self._wiring = wiring
         self._jobs = Jobs(clock)
         self._dialing = Dialing(
             links=lambda: None if self._closed else self._links,
@@ -289,7 +288,7 @@ class Mesh(Known):
             on_entered=self._entered,
             on_lost=self._lost,
             on_outcome=self._dialing.outcome,
-            keepalive_ms=self._keepalive_ms,
+            wiring=self._wiring,
         )
         links.chain(self._chain)
         self._registration.take(endpoint, links.incoming, links.has_room)

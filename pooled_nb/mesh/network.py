@@ -7,11 +7,36 @@ fills it with queues. Everything above (links, wire, roster, room) is the same c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pooled_nb.errors import SignalingDown
 
 Path = Literal["direct", "relayed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStats:
+    """What a connection's association counts (W3C ``getStats``, as far as a stack tells it).
+
+    Attributes
+    ----------
+    sent, resent
+        DATA chunks (or packets) sent for the first time and again, since it opened.
+    unsent, in_flight
+        Bytes that were handed over and not sent; sent and not acknowledged.
+    window
+        Bytes that may be in flight now: of all connections to one device together where they share it.
+    rtt_s
+        Smoothed round trip of the association, seconds; None until one was measured.
+    """
+
+    sent: int = 0
+    resent: int = 0
+    unsent: int = 0
+    in_flight: int = 0
+    window: int = 0
+    rtt_s: float | None = None
 
 
 class Channel(Protocol):
@@ -75,6 +100,9 @@ class Connection(Protocol):
 
     def fingerprints(self) -> tuple[str, str] | None:
         """Own and remote ``"<alg> <hex:…>"`` in lower case; None unless one each end (PROTOCOL section 4)."""
+
+    def stats(self) -> ConnectionStats | None:
+        """What its association counts; None: this stack does not say."""
 
     async def close(self) -> None:
         """Close the connection and its channels. Never raises."""

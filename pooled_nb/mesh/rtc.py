@@ -17,7 +17,7 @@ from pooled_nb.mesh.channel import RtcChannel
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.deadline import Deadline
 from pooled_nb.mesh.ice import IcePolicy
-from pooled_nb.mesh.network import Channel, Path
+from pooled_nb.mesh.network import Channel, ConnectionStats, Path
 from pooled_nb.mesh.peerjs import shapes
 
 log = logging.getLogger(__name__)
@@ -126,6 +126,10 @@ class RtcConnection:
     def fingerprints(self) -> tuple[str, str] | None:
         """See `network.Connection`."""
         return None if self._own is None or self._other is None else (self._own, self._other)
+
+    def stats(self) -> ConnectionStats | None:
+        """See `network.Connection`."""
+        return None
 
     async def offer(self) -> str:
         """Gather, and return the description to signal.

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from pooled_nb.errors import NotReady, RoomClosed
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
+from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import Message, chat, weights
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
 from pooled_nb.mesh.newcomer import Newcomer
+from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
 from pooled_nb.room import away, serving
 from pooled_nb.room.admission import Admission
 from pooled_nb.room.asking import Asking
@@ -85,7 +86,7 @@ class DeviceRoom(NotHost, Networking):
         lends_gb: float,
         folder: str | None,
         max_download_gb: float = MAX_DOWNLOAD_GB,
-        keepalive_ms: float = KEEPALIVE_MS,
+        wiring: WireSettings = DEFAULT,
         newcomer: Newcomer | None = None,
         confirm: Confirm | None = None,
         ways: Ways | None = None,
@@ -103,7 +104,7 @@ class DeviceRoom(NotHost, Networking):
             meta=meta,
             listener=self,
             gates=newcomer,
-            keepalive_ms=keepalive_ms,
+            wiring=wiring,
         )
         self._admission = Admission(
             code=code,

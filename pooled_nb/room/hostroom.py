@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pooled_nb.errors import NotReady, RoomClosed
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.gatekeeper import Gatekeeper
-from pooled_nb.mesh.mesh import KEEPALIVE_MS, Mesh
+from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import chat
 from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.mesh.network import Network
+from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
 from pooled_nb.room import parting, sentences
 from pooled_nb.room.answering import Answering
 from pooled_nb.room.core import (
@@ -80,7 +81,7 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
         clock: Clock,
         name: str,
         meta: DeviceMeta,
-        keepalive_ms: float = KEEPALIVE_MS,
+        wiring: WireSettings = DEFAULT,
         keeper: Gatekeeper | None = None,
         starts: Starts = "all",
         ways: Ways | None = None,
@@ -101,7 +102,7 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
             meta=meta,
             listener=self,
             gates=keeper,
-            keepalive_ms=keepalive_ms,
+            wiring=wiring,
         )
         self._settings, self._clock, self._ways = settings, clock, ways
         self._gate = HostGate(room=self, mesh=self.mesh, clock=clock, keeper=keeper, starts=starts)

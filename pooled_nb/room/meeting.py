@@ -10,8 +10,8 @@ from typing import Protocol
 from pooled_nb.errors import PooledError, RoomNotFound, SignalingDown
 from pooled_nb.mesh import codes, lan, runtime, specs
 from pooled_nb.mesh.addresses import own_addresses
-from pooled_nb.mesh.mesh import KEEPALIVE_MS
 from pooled_nb.mesh.signalserver import SignalServer
+from pooled_nb.mesh.wiresettings import DEFAULT, ONE_MACHINE, WireSettings
 from pooled_nb.room.core import unheard
 from pooled_nb.room.keeping import SavedGate
 from pooled_nb.room.ways import is_local
@@ -158,6 +158,6 @@ def lan_address() -> str:
     return next(iter(own_addresses()), "127.0.0.1")
 
 
-def keepalive(servers: Sequence[str]) -> float:
-    """Loopback has no radio or router that naps between laps: there the bytes only cost time."""
-    return 0.0 if all(is_local(specs.parse(s).base) for s in servers) else KEEPALIVE_MS
+def wiring(servers: Sequence[str]) -> WireSettings:
+    """How the links of a room at these servers carry frames."""
+    return ONE_MACHINE if all(is_local(specs.parse(s).base) for s in servers) else DEFAULT

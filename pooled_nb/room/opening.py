@@ -163,7 +163,7 @@ async def host(
             shard=shard,
             new_shard=lambda: open_shard(process=process),
             network=RtcNetwork(clock, ways.policy, ways.ready),
-            keepalive_ms=meeting.keepalive(place.specs),
+            wiring=meeting.wiring(place.specs),
             clock=clock,
             name=name_of(name),
             meta=meta_of(facts, lends),
@@ -329,7 +329,7 @@ async def join(
         room = DeviceRoom(
             code=invite.code,
             network=RtcNetwork(clock, ways.policy, ways.ready),
-            keepalive_ms=meeting.keepalive(specs),
+            wiring=meeting.wiring(specs),
             clock=clock,
             name=called,
             meta=meta,

@@ -20,6 +20,7 @@ from pooled_nb.mesh.messages import write
 from pooled_nb.mesh.messages.link import Admit, Hello
 from pooled_nb.mesh.versions import PROTOCOL
 from pooled_nb.mesh.wire import fallback, slices
+from pooled_nb.mesh.wiresettings import WireSettings
 from tests.fuzz import packs, values
 from tests.mesh.opengate import OpenGate
 
@@ -115,7 +116,7 @@ def run(seed: str) -> None:
     state = LinkState(
         side, connection.dialed, OpenGate(way), Hello(name="me", v=PROTOCOL), clock.now(), member=True
     )
-    link = Link(1, connection, clock=clock, state=state, owner=owner, keepalive_ms=10.0)  # type: ignore[arg-type]
+    link = Link(1, connection, clock=clock, state=state, owner=owner, settings=WireSettings())  # type: ignore[arg-type]
     with _nothing_logged():
         link.start()
         link.wire.chained = rng.random() < 0.9

@@ -269,7 +269,7 @@ async def test_the_link_of_a_room_leads_to_its_server() -> None:
     read = codes.parse(room.invite().link)
     assert (read.code, read.signal) == (CODE, room.mesh.server)
     assert read.key == room._gate.keeper.key
-    assert meeting.keepalive([room.mesh.server]) == 0
+    assert meeting.wiring([room.mesh.server]).keepalive_ms == 0
     await room.leave()
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from pooled_nb.errors import BadOption, RoomError, RoomNotFound
 from pooled_nb.mesh import codes, runtime
+from pooled_nb.mesh.wiresettings import DEFAULT, ONE_MACHINE
 from pooled_nb.room import opening
 from pooled_nb.room.doorfacts import GateChoices
 from pooled_nb.room.hostroom import HostRoom
-from pooled_nb.room.meeting import keepalive, where
+from pooled_nb.room.meeting import where, wiring
 from pooled_nb.room.opening import host
 from pooled_nb.room.thisdevice import context, on_colab
 from tests.room.toy import ToyShard
@@ -45,8 +46,8 @@ async def test_servers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 
 def test_no_keep_alives_on_one_machine() -> None:
     """PROTOCOL section 5, keep-alive: a setting; loopback has nothing that naps."""
-    assert keepalive(["ws://127.0.0.1:9/"]) == 0
-    assert keepalive(["ws://127.0.0.1:9/", "cloud"]) == 10
+    assert wiring(["ws://127.0.0.1:9/"]) == ONE_MACHINE
+    assert wiring(["ws://127.0.0.1:9/", "cloud"]) == DEFAULT
 
 
 def test_the_context_is_bounded() -> None:

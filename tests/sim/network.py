@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pooled_nb.errors import LinkFailed, RoomError, RoomNotFound, SignalingDown
-from pooled_nb.mesh.network import NoServer, Path
+from pooled_nb.mesh.network import ConnectionStats, NoServer, Path
 
 EXPIRE_S = 5.0
 """A message to an absent id comes back after this."""
@@ -131,6 +131,9 @@ class SimConnection:
 
     def fingerprints(self) -> tuple[str, str] | None:
         return self.prints
+
+    def stats(self) -> ConnectionStats | None:
+        return None
 
     def opens(self) -> None:
         if self.state != "connecting":

@@ -11,6 +11,7 @@ from typing import Any
 from pooled_nb.errors import PooledError
 from pooled_nb.mesh.gatekeeper import Gatekeeper, GateSettings
 from pooled_nb.mesh.newcomer import Newcomer
+from pooled_nb.mesh.wiresettings import WireSettings
 from pooled_nb.room.core import AnswerEvent, AskOptions, Done, Notice, Piece, Queued, Started
 from pooled_nb.room.dealer import Settings
 from pooled_nb.room.deviceroom import DeviceRoom
@@ -181,7 +182,7 @@ class World:
             clock=device.machine.clock,
             name="host",
             meta=meta_of(device.gb),
-            keepalive_ms=shape.keepalive_ms,
+            wiring=WireSettings(keepalive_ms=shape.keepalive_ms, stripes=0),
             keeper=keeper,
         )
         device.room = room
@@ -225,7 +226,7 @@ class World:
             new_shard=lambda: self._new_shard(device),
             lends_gb=device.gb,
             folder=None,
-            keepalive_ms=self.shape.keepalive_ms,
+            wiring=WireSettings(keepalive_ms=self.shape.keepalive_ms, stripes=0),
             newcomer=device.newcomer,
         )
         device.room = room

@@ -1,7 +1,8 @@
 """Frames over any number of channels of one link (PROTOCOL section 5)."""
 
+from pooled_nb.mesh.wire.priority import Priority
 from pooled_nb.mesh.wire.receiver import Receiver
-from pooled_nb.mesh.wire.sender import Priority, Sender
+from pooled_nb.mesh.wire.sender import Sender
 from pooled_nb.mesh.wire.slices import Slice, check_payload, decode, encode
 
 __all__ = ["Priority", "Receiver", "Sender", "Slice", "check_payload", "decode", "encode"]

@@ -6,29 +6,19 @@ and each channel is given at most four slices at a time (DESIGN section 4).
 
 from __future__ import annotations
 
-import enum
 import heapq
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pooled_nb.mesh.frame import Frame
+from pooled_nb.mesh.wire.priority import Priority
 from pooled_nb.mesh.wire.slices import LAST_ID, check, encode
 
 AT_A_TIME = 4
 """Slices that an association holds at most."""
 TWICE = 3
 """Frames of at most this many slices go over two connections."""
-
-
-class Priority(enum.IntEnum):
-    """Which frame comes next. A frame may overtake only frames that it does not depend on.
-
-    All frames of one lane depend on each other through the caches: give them one priority.
-    """
-
-    DECODE = 0
-    PREFILL = 1
 
 
 @dataclass(slots=True)
