@@ -24,7 +24,7 @@ VITEST := tests/widgets/js
 CHROMIUM := $(VENV)/.chromium
 
 .PHONY: demo lab test setup setup-test lint types test-light test-rest js test-lab nbval test-kernels \
-        fuzz sim chaos bench docs protocol notebooks chromium coturn hooks help clean npm
+        fuzz sim chaos soak bench docs protocol notebooks chromium coturn hooks help clean npm
 .DEFAULT_GOAL := demo
 # Each part is made for all the cores; side by side they would only disturb each other.
 .NOTPARALLEL:
@@ -74,11 +74,14 @@ fuzz: $(VENV)/.ready-test                 ## what comes from the network, N=1000
 sim: $(VENV)/.ready-test                  ## whole rooms and what befalls them, SEEDS=10000 FROM=0
 	$(BIN)/python -m tests.sim.runs --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0) --shrink
 
-chaos: $(VENV)/.ready-test                ## all that befalls real devices: frozen, killed, cut off
-	POOLED_CHAOS=all $(PYTEST) tests/e2e/test_chaos_*.py
+chaos: $(VENV)/.ready-test                ## all that befalls real devices: frozen, killed, cut off, bad networks
+	POOLED_CHAOS=all $(PYTEST) tests/e2e/test_chaos_*.py tests/e2e/test_shaped_*.py
+
+soak: $(VENV)/.ready-test                 ## a link at 1 % loss for MINUTES=10: nothing lost, memory flat
+	$(BIN)/python -m tests.shaper.soak --minutes $(or $(MINUTES),10)
 
 bench: $(VENV)/.ready-test                ## each benchmark in short, one after the other
-	for name in room panel engine gate chaos; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+	for name in room panel engine gate chaos wire; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 docs: $(VENV)/.ready-docs                 ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

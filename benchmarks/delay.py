@@ -16,7 +16,7 @@ from aioice.ice import StunProtocol
 
 from pooled_nb import cli
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.mesh.mesh import Mesh
+from pooled_nb.mesh.sending import Sending
 
 _seconds = _frame_seconds = 0.0
 
@@ -29,7 +29,7 @@ def set_delay(ms: float, *, frames: bool = False) -> None:
     global _seconds, _frame_seconds
     _seconds, _frame_seconds = (0.0, ms / 1e3) if frames else (ms / 1e3, 0.0)
     StunProtocol.connection_made = _connection_made  # type: ignore[method-assign]
-    Mesh.send_frame = _send_frame  # type: ignore[method-assign]
+    Sending.send_frame = _send_frame  # type: ignore[method-assign]
 
 
 class Late:
@@ -70,10 +70,10 @@ def _connection_made(self: StunProtocol, transport: asyncio.BaseTransport) -> No
     _made(self, late)
 
 
-_send = Mesh.send_frame
+_send = Sending.send_frame
 
 
-def _send_frame(self: Mesh, to: str, frame: Frame) -> bool:
+def _send_frame(self: Sending, to: str, frame: Frame) -> bool:
     if not _frame_seconds:
         return _send(self, to, frame)
     asyncio.get_running_loop().call_later(_frame_seconds, _send, self, to, frame)  # equal delays keep order

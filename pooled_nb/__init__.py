@@ -20,7 +20,7 @@ from pooled_nb.errors import PooledError
 
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
-    from pooled_nb.api import current, host, join, network, resume
+    from pooled_nb.api import current, host, join, resume
     from pooled_nb.door import Gate, Invite, Lobby, Network
     from pooled_nb.room.doorfacts import Doubt
     from pooled_nb.room_view import Room
@@ -62,7 +62,7 @@ _WHERE = {
     "current": "pooled_nb.api",
     "host": "pooled_nb.api",
     "join": "pooled_nb.api",
-    "network": "pooled_nb.api",
+    "network": "pooled_nb.reaching",
     "resume": "pooled_nb.api",
 }
 

@@ -12,20 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from getpass import getpass
-from typing import TYPE_CHECKING, Any, Literal, Unpack
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal
 
 from pooled_nb import places, restarts
 from pooled_nb._notebook import in_notebook
 from pooled_nb.confirming import Answers, Confirming
-from pooled_nb.door import Network
 from pooled_nb.errors import AlreadyInRoom, BadCode
 from pooled_nb.mesh import codes
 from pooled_nb.progress import waiting
-from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, Starts
+from pooled_nb.room.doorfacts import GateChoices, Starts
 from pooled_nb.room_commands import gate_choices, network_choice
-from pooled_nb.room_door import NetworkChanges
 from pooled_nb.room_life import Opening
 from pooled_nb.room_output import settle
 from pooled_nb.room_view import Room
@@ -80,6 +76,7 @@ def host(
     turn: str | None = None,
     stun: str | Sequence[str] | None = None,
     relay_only: bool | None = None,
+    transport: str | None = None,
     process: bool = True,
     progress: bool = True,
     wait: bool = True,
@@ -137,6 +134,9 @@ def host(
         STUN servers, in order, like ``stun:HOST:PORT``; ``""``: none. None: public ones, where needed.
     relay_only
         Use nothing but the relay.
+    transport
+        What makes the connections: ``"aiortc"``, or ``"wrtc"``, which takes less CPU (extra ``wrtc``). None:
+        of your settings, else ``POOLED_TRANSPORT``, else aiortc. The other devices choose for themselves.
     process
         Compute in a process of its own. False: in a thread, for debugging.
     progress
@@ -146,13 +146,13 @@ def host(
 
     Raises
     ------
-    AlreadyInRoom, ModelNotFound, ModelNotSupported, ModelTooBig, SignalingDown, BadCode
+    AlreadyInRoom, ModelNotFound, ModelNotSupported, ModelTooBig, SignalingDown, BadCode, BadOption
     """
     from pooled_nb import room as rooms
 
     turn = Unseen(turn) if isinstance(turn, str) else turn  # a traceback shows what a variable holds
     gate = gate_choices(GateChoices(), {"ask": ask, "starts": starts})
-    ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only})
+    ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only, "transport": transport})
     place = places.here(os.environ)
     dealt = split if split is not None else place.split
 
@@ -195,6 +195,7 @@ def join(
     turn: str | None = None,
     stun: str | Sequence[str] | None = None,
     relay_only: bool | None = None,
+    transport: str | None = None,
     confirm: Answers | None = None,
     process: bool = True,
     progress: bool = True,
@@ -219,18 +220,18 @@ def join(
         Called with a `Doubt` when the host let this device in but did not recognise its link: whether the
         host's screen shows the same ``digits``. A function (called by the thread that waits here), or an
         async one. None: its person is asked, in a cell or at a terminal, or answers by `Room.confirm`.
-    name, lend, signal, folder, turn, stun, relay_only, process, progress, wait
+    name, lend, signal, folder, turn, stun, relay_only, transport, process, progress, wait
         See `host`.
 
     Raises
     ------
-    BadCode, RoomNotFound, RoomRefused, AlreadyInRoom, SignalingDown, LinkFailed
+    BadCode, RoomNotFound, RoomRefused, AlreadyInRoom, SignalingDown, LinkFailed, BadOption
     """
     from pooled_nb import room as rooms
 
     _only_one()
     turn = Unseen(turn) if isinstance(turn, str) else turn
-    ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only})
+    ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only, "transport": transport})
     confirming = Confirming(confirm)
     if code is None:
         code = os.environ.get("POOLED_LINK") or places.secret("POOLED_LINK", os.environ) or _ask_for_link()
@@ -304,29 +305,6 @@ def resume(
         return rooms.resume(code, name=name, lend=lend, process=process, progress=report)
 
     return _enter(opening, "taking the room back", "", quiet=not progress, wait=wait)
-
-
-def network(**changes: Unpack[NetworkChanges]) -> Network:
-    """By which ways this device reaches others, in its room or else in later ones; alone it shows that.
-
-    Parameters
-    ----------
-    changes
-        ``turn``, ``stun``, ``relay_only`` and ``remember`` as of `Room.network`. Without a room what is said
-        is remembered, in a file that only this user can read: a join that found no path has no room.
-
-    Raises
-    ------
-    BadOption
-        No relay or server can be read from it, or it cannot be saved. It is not repeated.
-    """
-    room = current()
-    if room is not None and room.done():
-        return room.network(**changes)
-    from pooled_nb.room import ways
-
-    facts = ways.remember(network_choice(changes) or NetworkChoice())
-    return Network(**msgspec.structs.asdict(facts))
 
 
 def _enter(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pooled_nb.plain import isolated
 from pooled_nb.room import doorwords
-from pooled_nb.room.doorfacts import GateChoices, LobbyLine, NetworkFacts, Trust
+from pooled_nb.room.doorfacts import GateChoices, LobbyLine, NetworkFacts, Trust, WireChoice
 
 NOBODY = "Nobody waits to be let in."
 LINK = (
@@ -91,7 +91,27 @@ def network(facts: NetworkFacts) -> str:
         ("relay", relay),
         ("paths", ways),
     ]
+    if facts.wire is not None:
+        rows.append(("frames", ", ".join(wire(facts.wire))))
+    if later := wire(facts.later):
+        rows.append(("next room" if facts.wire is not None else "frames", ", ".join(later)))
     return "\n".join(f"{name:10} {value}" for name, value in rows)
+
+
+def wire(choice: WireChoice) -> list[str]:
+    """How frames travel, a few words for each thing that is said: ``4 connections per link it dials``."""
+    words = []
+    if isinstance(choice.stripes, int):
+        more = f"{choice.stripes + 1} connections" if choice.stripes else "1 connection"
+        words.append(f"{more} per link it dials")
+    if isinstance(choice.twice, bool) and choice.stripes != 0:
+        words.append("small ones twice" if choice.twice else "small ones once")
+    if isinstance(choice.keepalive_ms, int | float):
+        pause = f"after {choice.keepalive_ms:g} ms" if choice.keepalive_ms else "off"
+        words.append(f"keep-alive {pause}")
+    if choice.transport is not None:
+        words.append(f"over {choice.transport}")
+    return words
 
 
 def invite(code: str) -> str:

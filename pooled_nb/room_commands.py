@@ -8,6 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from pooled_nb.errors import BadOption
+from pooled_nb.room import wirechoice
 from pooled_nb.room.core import ChatSettings
 from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, Starts
 from pooled_nb.room.questions import LENGTHS
@@ -105,6 +106,7 @@ def network_choice(changes: Mapping[str, object]) -> NetworkChoice | None:
     for name in ("relay_only", "remember"):
         if not isinstance(wished.get(name, False), bool):
             raise BadOption(f"{name} is on or off.", "Say True or False.")
+    wirechoice.check(wished)
     said = wished.keys() - {"remember"}
     return NetworkChoice(**wished) if said or wished.get("remember") else None
 

@@ -45,6 +45,10 @@ class NetworkChanges(TypedDict, total=False):
     turn: str | None
     stun: str | Sequence[str] | None
     relay_only: bool | None
+    stripes: int | doorfacts.Auto | None
+    twice: bool | doorfacts.Auto | None
+    keepalive_ms: float | doorfacts.Auto | None
+    transport: str | None
     remember: bool
 
 
@@ -292,6 +296,8 @@ class RoomDoor(RoomChat):
     def network(self, *, wait: bool = True, **changes: Unpack[NetworkChanges]) -> Network | Job[Network]:
         """Say by which ways this device's new connections are looked for; alone it shows that.
 
+        How frames travel in this room stays as it is, so the four settings of that come with ``remember``.
+
         Parameters
         ----------
         turn
@@ -301,13 +307,25 @@ class RoomDoor(RoomChat):
             STUN servers (``stun:HOST:PORT``), in order; ``""``: none.
         relay_only
             Use nothing but the relay.
+        stripes
+            More connections for each link of the chain that this device dials, 0 to 8. A host dials none: the
+            others decide.
+        twice
+            Small frames go over two connections: what one loses the other brings.
+        keepalive_ms
+            Milliseconds without a frame after which a link in use sends a byte, so that no radio naps; 0:
+            never.
+        transport
+            ``"aiortc"``, or ``"wrtc"``, which takes less CPU (extra ``wrtc``). ``"auto"``, here and in the
+            three before: what fits the place; 3 stripes, or none where all are on one machine.
         remember
             Keep it for later rooms, in a file that only you can read.
 
         Raises
         ------
         BadOption
-            No relay or server can be read from it. It is not repeated.
+            No relay or server can be read from it, which is not repeated; there is no such value; or what
+            counts from the next room on is not to be remembered.
         """
         core = self._open_core()
         choice = network_choice(changes)

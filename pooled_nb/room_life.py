@@ -31,6 +31,8 @@ LEAVE_S = 5.0
 GOODBYE = 0.8
 """The share of that time which the goodbye gets; the rest is for cutting it off."""
 KEPT_NOTICES = 50
+NUMBERS_S = 5.0
+"""Numbers of links change by themselves: who watches a room sees that so often, if nothing else happens."""
 
 log = logging.getLogger("pooled_nb")
 
@@ -74,6 +76,7 @@ class RoomLife:
             self._let_go()
             raise
         self._changed()
+        self._count_on()
 
     def _begin(self, core: seam.RoomCore) -> None:
         """It is open, and nobody has used it yet."""
@@ -87,6 +90,17 @@ class RoomLife:
             with contextlib.suppress(RoomClosed):
                 mesh.submit(self._leave(Budget(LEAVE_S)))
         self._wake()
+
+    def _count_on(self) -> None:
+        """Whoever watches the room is told where only its numbers have changed."""
+        if self._left:
+            return
+        asyncio.get_running_loop().call_later(NUMBERS_S, self._count_on)
+        before = self._status
+        if self._watchers:
+            self._look()
+        if self._status != before:
+            self._wake()
 
     def _look(self) -> seam.State:
         assert self._core is not None

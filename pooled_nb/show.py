@@ -15,6 +15,7 @@ from pooled_nb import door_text, plain
 from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
+from pooled_nb.room import linkwords
 from pooled_nb.room.sentences import DRAFTS, layer_range, listed
 from pooled_nb.settings_text import WHO
 
@@ -103,8 +104,7 @@ def _link(device: DeviceLine) -> str:
     if device.silent_s:
         limit = f" of {device.patience_s}" if device.patience_s else ""
         return f"stopped responding, {device.silent_s}{limit} s"
-    rtt = "" if device.rtt_ms is None else f"{device.rtt_ms:.0f} ms"
-    return ", ".join(part for part in (rtt, "relayed" if device.path == "relayed" else "") if part)
+    return " · ".join(linkwords.parts(device))
 
 
 _HEAD = ["device", "role", "holds", "lends", "link"]
@@ -177,6 +177,12 @@ def _recovers(status: Status) -> str:
     return " ".join(parts)
 
 
+def _slow(status: Status) -> str:
+    """Which link makes answers slower, and what helps; of a room in which they come."""
+    weak = linkwords.slowest(status.devices) if status.state in ("online", "answering") else None
+    return linkwords.why_slow(weak, plain.isolated(plain.visible(weak.name))) if weak is not None else ""
+
+
 def _more(status: Status) -> list[str]:
     open_ = status.state != "closed"
     # Of one that waits the sentence says enough, mostly.
@@ -184,7 +190,7 @@ def _more(status: Status) -> list[str]:
     asking = [door_text.asks(line) for line in told] if open_ else []
     known = door_text.trust(status.trust, status.digits) if open_ else ""
     waits = _recovers(status) if open_ else ""
-    parts = (waits, _invites(status), *asking, known, _facts(status), _chat(status))
+    parts = (waits, _invites(status), *asking, known, _facts(status), _slow(status), _chat(status))
     return [text for text in parts if text]
 
 

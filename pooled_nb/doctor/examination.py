@@ -56,7 +56,7 @@ async def examine(signal: Sequence[str], env: Mapping[str, str]) -> list[Finding
         _within("disk for models", FILES_S, lambda: _apart(folders.look_at_disk), folders.judge_disk),
         _within("runtime folder", FILES_S, lambda: _apart(folders.look_at_runtime), folders.judge_runtime),
         _within("UDP", NETWORK_S, udp.look, udp.judge),
-        _within("data channels", NETWORK_S, channels.look, channels.judge),
+        _within("data channels", NETWORK_S, lambda: channels.look(ways.transport), channels.judge),
         _within(
             "STUN",
             NETWORK_S,

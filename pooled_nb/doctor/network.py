@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from pooled_nb.errors import BadOption
+from pooled_nb.mesh import stacks
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.ice import PUBLIC_STUN
 from pooled_nb.mesh.turnapi import Given, NoSuchServiceError
@@ -29,6 +30,8 @@ class Network(Struct, frozen=True, kw_only=True):
         Where the relay is set.
     asks
         Whether a deployment is asked for one where none is set.
+    transport
+        What makes connections.
     problem, step
         What cannot be read, and how to write it.
     """
@@ -38,6 +41,7 @@ class Network(Struct, frozen=True, kw_only=True):
     source: str = ""
     asks: bool = True
     relay_only: bool = False
+    transport: str = stacks.DEFAULT
     problem: str = ""
     step: str = ""
 
@@ -55,6 +59,7 @@ async def read(env: Mapping[str, str]) -> Network:
             source=NAMES.get(ways.relay_from, ""),
             asks=ways.asks,
             relay_only=policy.relay_only,
+            transport=ways.transport,
         )
     except BadOption as error:
         return Network(problem=error.what, step=error.next_step, asks=False)

@@ -109,7 +109,7 @@ def judge(seen: Sequence[Relay], *, relay_only: bool = False) -> list[Finding]:
 
 def _finding(one: Relay, several: int) -> Finding:
     if not one.place:
-        return Finding(what="relay", mark="fail", result=one.problem.rstrip("."), todo=one.step)
+        return Finding(what="network settings", mark="fail", result=one.problem.rstrip("."), todo=one.step)
     what = f"relay {one.place}"
     if one.problem and one.given:
         todo = f"Tell whoever runs {one.source}, which names this relay; or set POOLED_TURN to another one."

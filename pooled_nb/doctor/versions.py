@@ -17,7 +17,7 @@ from pooled_nb.shard.compat import TORCH, TRANSFORMERS
 
 SHOWN = ("torch", "transformers", "aiortc", "ipykernel", "anywidget")
 """Told also where they are fine; of the others only what is not."""
-EXTRAS = {"jupyterlab": ">=4.4"}
+EXTRAS = {"jupyterlab": ">=4.4", "wrtc": ">=0.1,<0.2"}
 """What need not be here: its version is looked at where it is."""
 PACKAGE = "pooled-nb"
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
-from pooled_nb import api, whom
+from pooled_nb import api, reaching, whom
 from pooled_nb.errors import BadOption
 from pooled_nb.magics.here import the_room
 from pooled_nb.plain import visible
 from pooled_nb.printed import show_link
 from pooled_nb.progress import in_notebook
-from pooled_nb.room import doorwords
+from pooled_nb.room import doorwords, wirechoice
 from pooled_nb.room_output import show_panel
 from pooled_nb.typed import Unseen
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PRESS = "Invite in the panel copies the link; it is shown nowhere in the notebook."
 KEPT = "Rooms that this user opens or joins from now on begin with that."
+_WIRE = {"stripes": "stripes", "twice": "twice", "keepalive": "keepalive_ms", "transport": "transport"}
 HELD = "The link is a secret, so it is not printed here: pooled_nb.current().invite().link holds it."
 
 
@@ -65,6 +66,9 @@ class DoorVerbs:
         _either(options, "relay_only", "direct")
         same = ("stun", "relay_only", "remember")
         changes: dict[str, Any] = {name: options[name] for name in same if name in options}
+        for option, name in _WIRE.items():
+            if option in options:
+                changes[name] = wirechoice.typed(name, options[option], f"--{option}")
         if "no_stun" in options:
             changes["stun"] = []
         if "direct" in options:
@@ -73,7 +77,7 @@ class DoorVerbs:
             changes["turn"] = ""
         if "turn" in options:
             changes["turn"] = _asked_relay()
-        print(api.network(**changes))
+        print(reaching.network(**changes))
         if changes and api.current() is None:
             print(KEPT)
 

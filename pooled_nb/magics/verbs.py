@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pooled_nb.mesh import stacks
+from pooled_nb.room import wirechoice
 from pooled_nb.room.questions import LENGTHS
 from pooled_nb.typed import stop_text
 
@@ -71,6 +73,7 @@ _OPENS = (
         names=("--stun",), value="URL", many=True, what="a STUN server, like stun:HOST:PORT; may be repeated"
     ),
     Option(names=("--relay-only",), what="use nothing but the relay (see %pooled network)"),
+    _choice("--transport", stacks.NAMES, "what makes the connections; wrtc: less CPU (extra wrtc)"),
     Option(names=("--folder",), value="FOLDER", what="where the model's files lie"),
     Option(names=("-o", "--output"), value="NAME", what="keep the room in this variable"),
     Option(names=("--in-process",), what="compute in this process, for debugging"),
@@ -274,9 +277,25 @@ VERBS: dict[str, Verb] = {
             Option(names=("--no-stun",), what="no STUN server"),
             Option(names=("--relay-only",), what="use nothing but the relay"),
             Option(names=("--direct",), what="use direct paths where there are some"),
+            Option(
+                names=("--stripes",),
+                value="N",
+                choices=(*map(str, range(wirechoice.MAX_STRIPES + 1)), wirechoice.AUTO),
+                what="more connections per link that this device dials (no host does); auto: 3, or 0",
+            ),
+            _choice("--twice", (*ON_OFF, wirechoice.AUTO), "small frames go over two connections"),
+            Option(
+                names=("--keepalive",),
+                value="MS",
+                likely=("0", "10", wirechoice.AUTO),
+                what="milliseconds without a frame after which a byte is sent; 0: never",
+            ),
+            _choice("--transport", (*stacks.NAMES, wirechoice.AUTO), "what makes the connections"),
             Option(names=("--remember",), what="keep it for later rooms, in a file that only you can read"),
         ),
-        more="A relay is typed unseen as turn:USER:PASSWORD@HOST:PORT, or comes from POOLED_TURN.",
+        more="A relay is typed unseen as turn:USER:PASSWORD@HOST:PORT, or comes from POOLED_TURN. Relay and "
+        "STUN servers count from the next connection on; stripes, twice, keepalive and transport from the "
+        "next room on, and so with --remember.",
         example="%pooled network --turn --remember",
     ),
     "reset": Verb(what="begin a new chat, for everyone (host)"),

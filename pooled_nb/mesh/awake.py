@@ -38,7 +38,8 @@ class Awake:
     def slept(self, now: float) -> float:
         """Seconds slept until now, what is under way included; never falls."""
         gap = now - self._ticked
-        self._most = max(self._most, self._slept + (gap - TICK_S if gap > LATE_S else 0.0))
+        if gap > LATE_S:
+            self._most = max(self._most, self._slept + gap - TICK_S)
         return self._most
 
 
@@ -75,8 +76,7 @@ class AwakeClock:
     @property
     def slept(self) -> float:
         """Seconds slept while it ticked; never falls, also where it ticks no more, or again."""
-        now = self._awake.slept(self.real.now()) if self._timer is not None else 0.0
-        return self._before + now
+        return self._slept(self.real.now())
 
     @property
     def judges(self) -> bool:
@@ -85,7 +85,10 @@ class AwakeClock:
 
     def now(self) -> float:
         """Seconds awake, from an arbitrary start; never goes back."""
-        self._last = max(self._last, self.real.now() - self.slept)
+        real = self.real.now()
+        now = real - self._slept(real)
+        if now > self._last:
+            self._last = now
         return self._last
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
@@ -95,6 +98,9 @@ class AwakeClock:
     async def sleep(self, delay: float) -> None:
         """See `Clock.sleep`."""
         await self.real.sleep(delay)
+
+    def _slept(self, now: float) -> float:
+        return self._before if self._timer is None else self._before + self._awake.slept(now)
 
     def _arm(self, on_tick: Callable[[bool], None]) -> None:
         self._timer = self.real.call_later(TICK_S, lambda: self._tick(on_tick))

@@ -1,7 +1,9 @@
 """Decides which of many OFFERs is answered next: a few in one turn of the loop, the others wait in line.
 
 A class of a hundred opens its notebooks at once (PROTOCOL section 2: a dialer has 15 s of patience). Each
-answer costs the loop some milliseconds, so that all of them in one turn would stop it for a second.
+answer costs the loop some milliseconds, so that all of them in one turn would stop it for a second. When the
+model is dealt they all open their stripes at once: those stand in a line of their own (`network.Line`), with
+places of their own, so that neither keeps the other out.
 
 Decides only: OFFERs, candidates and the time go in, who is answered now comes out.
 """
@@ -16,13 +18,11 @@ from pooled_nb.mesh import descriptions
 from pooled_nb.mesh.peerjs import shapes
 
 MAX_WAITING = 256
-"""OFFERs that wait, of all devices together."""
+"""OFFERs that wait in one line, of all devices together."""
 PATIENCE_S = 15.0
 """Seconds after which a dialer has given up (section 2): its OFFER is thrown away."""
 TURN_S = 0.02
 """Seconds between two turns."""
-A_TURN = 4
-"""OFFERs that are answered in one turn."""
 
 
 @dataclass(slots=True)
@@ -33,9 +33,14 @@ class Caller:
     since: float
     candidates: list[shapes.IceCandidate] = field(default_factory=list)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Id of the device, and connectionId."""
+        return self.offer.src, self.offer.payload.connection_id
+
 
 class Callers:
-    """The line before one endpoint.
+    """One line before one endpoint.
 
     Parameters
     ----------
@@ -43,10 +48,12 @@ class Callers:
         Connections that may be coming to be at a time.
     each
         The same of one device; as many of its OFFERs may wait.
+    a_turn
+        OFFERs that are answered in one turn.
     """
 
-    def __init__(self, *, at_once: int, each: int) -> None:
-        self._at_once, self._each = at_once, each
+    def __init__(self, *, at_once: int, each: int, a_turn: int) -> None:
+        self._at_once, self._each, self._a_turn = at_once, each, a_turn
         self._line: dict[tuple[str, str], Caller] = {}
         self._turn, self._taken = float("-inf"), 0
 
@@ -55,11 +62,12 @@ class Callers:
 
     def offer(self, offer: shapes.Offer, now: float) -> bool:
         """Somebody dials. False: there is no place in the line, or this OFFER stands in it."""
-        key = (offer.src, offer.payload.connection_id)
+        caller = Caller(offer, now)
+        key = caller.key
         waiting = Counter(src for src, _ in self._line)
         if key in self._line or len(self._line) >= MAX_WAITING or waiting[offer.src] >= self._each:
             return False
-        self._line[key] = Caller(offer, now)
+        self._line[key] = caller
         return True
 
     def candidate(self, src: str, payload: shapes.CandidatePayload) -> None:
@@ -77,13 +85,13 @@ class Callers:
             Connections that are coming to be, by device. Who has the fewest goes first, so that one device
             that dials without end does not hold up the others; among equals who waits longest.
         room
-            Whether the room has a place for one more link.
+            Whether the room has a place for one more of them.
         """
         for key in [key for key, caller in self._line.items() if now - caller.since >= PATIENCE_S]:
             del self._line[key]
         if now - self._turn >= TURN_S:
             self._turn, self._taken = now, 0
-        if not room or self._taken >= A_TURN or sum(new.values()) >= self._at_once:
+        if not room or self._taken >= self._a_turn or sum(new.values()) >= self._at_once:
             return None
         fit = [key for key in self._line if new.get(key[0], 0) < self._each]
         if not fit:

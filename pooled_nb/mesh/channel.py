@@ -1,4 +1,4 @@
-"""One data channel over aiortc: `network.Channel` (PROTOCOL section 5).
+"""One data channel over a WebRTC stack: `network.Channel` (PROTOCOL section 5).
 
 Nothing that arrives before somebody listens is lost.
 """
@@ -9,12 +9,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pooled_nb.errors import LinkFailed
-
-if TYPE_CHECKING:
-    from aiortc import RTCDataChannel
+from pooled_nb.mesh.stack import ChannelEvents, StackChannel
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +35,7 @@ class RtcChannel:
         self.name = name
         self._overflow = overflow
         self._loop = asyncio.get_running_loop()
-        self._channel: RTCDataChannel | None = None
+        self._channel: StackChannel | None = None
         self._closed = False
         self._said_open = False
         self._said_close = False
@@ -86,16 +83,12 @@ class RtcChannel:
     @property
     def is_open(self) -> bool:
         """See `network.Channel`."""
-        return not self._closed and self._channel is not None and self._channel.readyState == "open"
+        return not self._closed and self._channel is not None and self._channel.is_open
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait for the association's window.
-
-        aiortc stops counting a message when it cuts it into chunks, one message at a time: so up to one
-        more may not have left yet. `on_low` follows the same count.
-        """
-        return 0 if self._channel is None or self._closed else self._channel.bufferedAmount
+        """Bytes that wait for the association's window, as its stack counts them; `on_low` follows."""
+        return 0 if self._channel is None or self._closed else self._channel.buffered
 
     @property
     def low_threshold(self) -> int:
@@ -106,7 +99,7 @@ class RtcChannel:
     def low_threshold(self, size: int) -> None:
         self._low_threshold = size
         if self._channel is not None:
-            self._channel.bufferedAmountLowThreshold = size
+            self._channel.low_threshold = size
 
     def send(self, data: bytes) -> None:
         """See `network.Channel`.
@@ -125,20 +118,19 @@ class RtcChannel:
         except ValueError as error:
             raise LinkFailed(f"A message of {len(data)} bytes was not sent: {error}.") from None
 
-    def adopt(self, channel: RTCDataChannel) -> None:
-        """Take aiortc's channel; once."""
+    def adopt(self, channel: StackChannel) -> None:
+        """Take the stack's channel; once."""
         self._channel = channel
-        channel.on("open", self._opened)
-        channel.on("message", self._received)
-        channel.on("close", self.ended)
-        channel.on("bufferedamountlow", self._low)
-        channel.bufferedAmountLowThreshold = self._low_threshold
-        if channel.readyState == "open":
+        channel.listen(
+            ChannelEvents(open=self._opened, message=self._received, close=self.ended, low=self._low)
+        )
+        channel.low_threshold = self._low_threshold
+        if channel.is_open:
             self._opened()
 
     @property
     def is_adopted(self) -> bool:
-        """Whether aiortc's channel is known."""
+        """Whether the stack's channel is known."""
         return self._channel is not None
 
     def ended(self) -> None:
@@ -162,11 +154,10 @@ class RtcChannel:
         # Text on a binary channel is not PeerJS's binary form (PROTOCOL section 3).
         if not isinstance(data, (bytes, bytearray)) or self._closed:
             return
-        # A handler that is still to hear of the opening hears of it before the first message.
-        self._opened()
+        if not self._said_open:  # a handler that is still to hear of it hears of it before the first message
+            self._opened()
         if self._on_message is not None and not self._early:
-            call = self._on_message
-            self._guard(lambda: call(bytes(data)))
+            self._guard(self._on_message, bytes(data))
             return
         self._early.append(bytes(data))
         self._early_bytes += len(data)
@@ -179,7 +170,7 @@ class RtcChannel:
         while self._early and (call := self._on_message) is not None:
             data = self._early.popleft()
             self._early_bytes -= len(data)
-            self._guard(lambda call=call, data=data: call(data))  # type: ignore[misc]  # bound per turn
+            self._guard(call, data)
 
     def _say_close(self) -> None:
         if self._said_close or self._on_close is None:
@@ -188,9 +179,9 @@ class RtcChannel:
         self._said_close = True
         self._guard(self._on_close)
 
-    def _guard(self, call: Callable[[], None]) -> None:
-        # aiortc calls us from the task that reads the association: what escaped would end it.
+    def _guard(self, call: Callable[..., None], *args: bytes) -> None:
+        # The stack calls us while it reads the association: what escaped could end it.
         try:
-            call()
+            call(*args)
         except Exception:
             log.exception("a handler of the channel %s failed", self.name)

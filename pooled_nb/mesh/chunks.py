@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
@@ -15,6 +16,8 @@ MAX_OPEN = 8
 """Messages in reassembly at a time."""
 MAX_DATAGRAM = CHUNK + 256
 """Bytes of one data-channel message: a chunk in its map. What is longer is no PeerJS message."""
+MAX_PIECE = CHUNK + 64
+"""Bytes of what `Chunker.split` makes of a message, each at most."""
 FEW_ITEMS = 1 << 10
 """Values of a message from a link that is not admitted: every message of the gate has below a hundred."""
 
@@ -40,17 +43,22 @@ class Chunker:
         PackError
             It is larger than 256 chunks, which the other end would drop.
         """
-        if len(packed) <= CHUNK:
-            return [packed]
         if len(packed) > MAX_BYTES:
             raise PackError(f"a message of {len(packed)} bytes, where {MAX_BYTES} may cross a link")
+        return list(self.pieces(packed))
+
+    def pieces(self, packed: bytes) -> Iterator[bytes]:
+        """The same one by one, of a message that may cross a link. Others may go between them: the other end
+        holds up to `MAX_OPEN` that have begun.
+        """
+        if len(packed) <= CHUNK:
+            yield packed
+            return
         self._count += 1
-        total = -(-len(packed) // CHUNK)
-        pieces = (packed[i * CHUNK : (i + 1) * CHUNK] for i in range(total))
-        return [
-            pack({"__peerData": self._count, "n": n, "data": piece, "total": total})
-            for n, piece in enumerate(pieces)
-        ]
+        count, total = self._count, -(-len(packed) // CHUNK)
+        for n in range(total):
+            data = packed[n * CHUNK : (n + 1) * CHUNK]
+            yield pack({"__peerData": count, "n": n, "data": data, "total": total})
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pooled_nb.errors import LinkFailed
@@ -45,11 +46,19 @@ def outgoing(sdp: str, *, relay_only: bool = False) -> str:
     With ``relay_only`` no address in it is this device's own, whatever was gathered (PROTOCOL section 2).
     """
     sdp = fingerprints.only_sha256(sdp)
-    return _only_relays(sdp) if relay_only else sdp
+    return with_candidates(sdp, lambda line: kind(line) == "relay") if relay_only else sdp
 
 
-def _only_relays(sdp: str) -> str:
-    """Candidates of relays alone, which do not say where they lead; and no other address."""
+def with_candidates(sdp: str, keep: Callable[[str], bool]) -> str:
+    """The description with some of its candidates, and no address besides.
+
+    A relay's does not say where it leads (RFC 8839 section 5.1).
+
+    Parameters
+    ----------
+    keep
+        Asked of each ``candidate:…`` line.
+    """
     lines: list[str] = []
     for line in sdp.splitlines():
         if line.startswith("c="):
@@ -58,8 +67,9 @@ def _only_relays(sdp: str) -> str:
             lines.append(_PORT.sub(r"\g<1> 9 ", line))
         elif not line.startswith("a=candidate:"):
             lines.append(line)
-        elif " typ relay" in line:
-            lines.append(_RELATED.sub(" raddr 0.0.0.0 rport 9", line))  # RFC 8839 section 5.1
+        elif keep(line[2:]):
+            hidden = kind(line[2:]) == "relay"
+            lines.append(_RELATED.sub(" raddr 0.0.0.0 rport 9", line) if hidden else line)
     return "\r\n".join([*lines, ""])
 
 
@@ -78,7 +88,7 @@ def take(sdp: str) -> Taken:
         that accepts any of several must refuse more than one).
     """
     # `splitlines` parts at more than CR and LF, as aiortc's parser does: no line may hide from either.
-    lines = sdp.splitlines()
+    lines = [line for line in sdp.splitlines() if line.strip()]  # a blank one is no line (RFC 8866 section 5)
     media = [line for line in lines if line.startswith("m=")]
     if len(media) != 1 or not media[0].startswith("m=application "):
         raise LinkFailed("The other device described something else than one data connection.", _UPDATE)
@@ -91,10 +101,10 @@ def take(sdp: str) -> Taken:
     for line in lines:
         if line.startswith("a=candidate:"):
             candidates += 1
-            kind = _kind(line[2:])
-            if kind == "name" and len(names) < MAX_CANDIDATES:
+            leads = _leads(line[2:])
+            if leads == "name" and len(names) < MAX_CANDIDATES:
                 names.append(line[2:])
-            if kind != "address" or candidates > MAX_CANDIDATES:
+            if leads != "address" or candidates > MAX_CANDIDATES:
                 continue
         kept.append(line)
     if names:
@@ -105,15 +115,26 @@ def take(sdp: str) -> Taken:
 
 def is_usable(candidate: str) -> bool:
     """Whether a trickled ``candidate:…`` line is UDP, to an address or a ``….local`` name."""
-    return _kind(candidate) != "no"
+    return _leads(candidate) != "no"
+
+
+def address(candidate: str) -> str:
+    """Address of a ``candidate:…`` line that `is_usable`."""
+    return candidate.split()[4]
+
+
+def kind(candidate: str) -> str:
+    """``host``, ``srflx``, ``prflx`` or ``relay``, of a ``candidate:…`` line; empty where it says none."""
+    parts = candidate.split()
+    return parts[7] if len(parts) > 7 else ""
 
 
 def is_name(candidate: str) -> bool:
     """Whether its address is a ``….local`` name."""
-    return _kind(candidate) == "name"
+    return _leads(candidate) == "name"
 
 
-def _kind(candidate: str) -> str:
+def _leads(candidate: str) -> str:
     """``"address"``, ``"name"`` or ``"no"``."""
     parts = candidate.split()
     # candidate:<foundation> <component> <protocol> <priority> <address> <port> typ <type> …

@@ -14,6 +14,7 @@ from pooled_nb.mesh.link import Link
 from pooled_nb.mesh.linkactions import Cause, End
 from pooled_nb.mesh.links import Links
 from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.stripe import Stripe
 from pooled_nb.mesh.stripes import STRIPE, no_stripe
 
 
@@ -75,16 +76,23 @@ class Dialing:
                 raise
             raise LinkFailed(f"There is no link to {name}: this device left the room.") from None
 
-    async def stripe(self, to: str) -> None:
-        """See `Mesh.stripe`."""
+    async def stripe(self, to: str) -> Stripe:
+        """Open one more connection to a device, for slices alone; return once both ends proved themselves.
+
+        Raises
+        ------
+        LinkFailed
+            There is no admitted link, it has as many stripes as may be, or the stripe did not come to be.
+            Its cause is `SignalingDown` where nobody could be dialed.
+        """
         links = self._links()
         if links is None or links.book.used(to) is None:
             raise LinkFailed("There is no link to this device now.", "Wait until it is back.")
         name = links.name_of(to)
-        if (why := links.stripes.obstacle(to)) is not None:
+        if (why := links.stripes.obstacle(to, dialed=True)) is not None:
             raise no_stripe(name, why)
         links, connection = await self._reach(to, name, STRIPE)
-        await links.stripes.prove(connection, name)
+        return await links.stripes.prove(connection, name)
 
     def outcome(self, to: str, end: End | None) -> None:
         """A link to ``to`` was admitted (None), or the last one ended."""

@@ -13,22 +13,27 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from pooled_nb.errors import LinkFailed, PooledError, RoomNotFound
-from pooled_nb.mesh import descriptions
+from pooled_nb.mesh import descriptions, stacks
 from pooled_nb.mesh.callers import Callers
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.deadline import Deadline
 from pooled_nb.mesh.ice import IcePolicy
-from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.network import Connection, Line
 from pooled_nb.mesh.peerjs import shapes
 from pooled_nb.mesh.peerjs.session import Session
 from pooled_nb.mesh.rtc import CONNECT_S, RtcConnection
+from pooled_nb.mesh.stack import Stack
 
 log = logging.getLogger(__name__)
 
 MAX_NEW = 32
-"""Incoming connections that are not connected yet; who dials then waits in line (`callers`)."""
-MAX_NEW_PER_DEVICE = 12
-"""The same, from one device: its link, 8 stripes at most, and a redial of some."""
+"""Incoming connections of one line that are not connected yet; who dials then waits in it (`callers`)."""
+MAX_NEW_PER_DEVICE = {Line.LINK: 12, Line.STRIPE: 9}
+"""The same, from one device. Before its link is admitted: that, 8 stripes at most, and a redial of some. From
+then on its stripes, and a redial of one.
+"""
+A_TURN = {Line.LINK: 4, Line.STRIPE: 2}
+"""OFFERs of one line that are answered in one turn: each costs the loop 5 ms."""
 GIVES_WAY_S = 8.0
 """Seconds after which one of them gives its place to who waits in line."""
 MAX_INCOMING = 1_024
@@ -49,6 +54,8 @@ class RtcEndpoint:
         for each of them, so that what changed meanwhile counts from the next one on.
     ready
         Waited for, for a bounded time, before this device dials or is dialed: what ``ice`` says by then.
+    stack
+        What its connections run on; None: aiortc.
     urls, shown
         See `Session`.
 
@@ -67,6 +74,7 @@ class RtcEndpoint:
         clock: Clock,
         ice: Callable[[int], IcePolicy],
         ready: Callable[[int], Awaitable[None]] | None = None,
+        stack: Stack | None = None,
         urls: Sequence[str],
         shown: Sequence[str],
     ) -> None:
@@ -79,15 +87,21 @@ class RtcEndpoint:
         self.on_outage: Callable[[bool], None] | None = None
         self._clock = clock
         self._choose_ice, self._ready = ice, ready
+        self._stack = stack or stacks.get()
         self._session = Session(
             clock, urls, shown, id=id, resumes=resumes, on_message=self._received, on_outage=self._outage
         )
         self._connections: dict[Key, RtcConnection] = {}
         self._dials: dict[Key, asyncio.Future[str]] = {}
         self._answering: set[asyncio.Task[None]] = set()
-        self.has_room: Callable[[], bool] = lambda: True
-        self._since: dict[Key, float] = {}
-        self._callers = Callers(at_once=MAX_NEW, each=MAX_NEW_PER_DEVICE)
+        self.line_of: Callable[[str, str], Line | None] = lambda remote, label: Line.LINK
+        self.has_room: Callable[[Line], bool] = lambda line: True
+        self._since: dict[Key, tuple[Line, float]] = {}
+        """Incoming connections: the line that they stood in, and when they were answered."""
+        self._callers = {
+            line: Callers(at_once=MAX_NEW, each=MAX_NEW_PER_DEVICE[line], a_turn=A_TURN[line])
+            for line in Line
+        }
         self._turn: Timer | None = None
         self._closed = False
 
@@ -163,7 +177,8 @@ class RtcEndpoint:
         self._closed = True
         self._on_connection = self.on_outage = None
         self._held.clear()
-        self._callers.clear()
+        for callers in self._callers.values():
+            callers.clear()
         if self._turn is not None:
             self._turn.cancel()
         for (remote, _), answered in list(self._dials.items()):
@@ -195,8 +210,9 @@ class RtcEndpoint:
                 speaks = (
                     payload.serialization == "binary" and payload.reliable and payload.sdp.type == "offer"
                 )
-                if (src, payload.connection_id) not in self._connections and speaks:
-                    self._callers.offer(message, self._clock.now())
+                line = self.line_of(src, _label(payload))
+                if (src, payload.connection_id) not in self._connections and speaks and line:
+                    self._callers[line].offer(message, self._clock.now())
                     if self._turn is None:  # else others wait, and the next turn is soon
                         self._answer_some()
             case shapes.Answer(src=src, payload=payload):
@@ -207,7 +223,8 @@ class RtcEndpoint:
                 if (connection := self._connections.get((src, payload.connection_id))) is not None:
                     connection.candidate(payload.candidate)
                 else:
-                    self._callers.candidate(src, payload)
+                    for callers in self._callers.values():
+                        callers.candidate(src, payload)
             case shapes.Expire(src=src):
                 self._absent(src)
             case shapes.Leave(src=src):
@@ -221,32 +238,36 @@ class RtcEndpoint:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-        while (
-            caller := self._callers.next(self._new(), self._clock.now(), room=self.has_room())
-        ) is not None:
-            self._offered(caller.offer.src, caller.offer.payload)
-            for candidate in caller.candidates:
-                if connection := self._connections.get(
-                    (caller.offer.src, caller.offer.payload.connection_id)
-                ):
-                    connection.candidate(candidate)
-        if (wake := self._callers.wake) is not None and not self._closed:
-            self._give_way()
-            wait = max(0.0, wake - self._clock.now())
+        for line, callers in self._callers.items():
+            while caller := callers.next(self._new(line), self._clock.now(), room=self.has_room(line)):
+                self._offered(line, caller.offer.src, caller.offer.payload)
+                if connection := self._connections.get(caller.key):
+                    for candidate in caller.candidates:
+                        connection.candidate(candidate)
+        waiting = {
+            line: wake for line, callers in self._callers.items() if (wake := callers.wake) is not None
+        }
+        if waiting and not self._closed:
+            for line in waiting:
+                self._give_way(line)
+            wait = max(0.0, min(waiting.values()) - self._clock.now())
             self._turn = self._clock.call_later(wait, self._answer_some)
 
-    def _offered(self, src: str, payload: shapes.OfferPayload) -> None:
+    def _offered(self, line: Line, src: str, payload: shapes.OfferPayload) -> None:
         key = (src, payload.connection_id)
         call = self._on_connection
         if key in self._connections or call is None or self._full():
             return
         try:
             taken = descriptions.take(payload.sdp.sdp)
-            connection = self._make(key, payload.label or payload.connection_id, dialed=False)
+            connection = self._make(key, _label(payload), dialed=False)
         except PooledError as error:  # of the offer, or of this device's own settings
             log.info("an offer of %s is refused: %s", src, error)
             return
-        self._since[key] = self._clock.now()
+        except Exception:  # of the stack; who stands behind is answered all the same
+            log.exception("an offer of %s could not be taken", src)
+            return
+        self._since[key] = line, self._clock.now()
         try:
             call(connection)
         except Exception:
@@ -309,23 +330,27 @@ class RtcEndpoint:
 
     # connections
 
-    def _new(self) -> Counter[str]:
-        """Incoming connections that are coming to be, by device."""
-        return Counter(key[0] for key in self._connections if self._is_new(key))
+    def _coming(self, line: Line) -> list[Key]:
+        """Connections of one line that are coming to be, the oldest first."""
+        return [
+            key
+            for key, (stood, _) in self._since.items()
+            if stood is line and self._connections[key].state in ("new", "connecting")
+        ]
 
-    def _is_new(self, key: Key) -> bool:
-        connection = self._connections[key]
-        return not connection.dialed and connection.state in ("new", "connecting")
+    def _new(self, line: Line) -> Counter[str]:
+        """The same by device."""
+        return Counter(key[0] for key in self._coming(line))
 
-    def _give_way(self) -> None:
+    def _give_way(self, line: Line) -> None:
         """Where all places are taken, those that do not come to be hold theirs for so long while others wait:
         the oldest go, as many as wait.
         """
-        if self._new().total() < MAX_NEW:
+        coming, now = self._coming(line), self._clock.now()
+        if len(coming) < MAX_NEW:
             return
-        now = self._clock.now()
-        slow = [key for key, since in self._since.items() if now - since >= GIVES_WAY_S and self._is_new(key)]
-        for key in slow[: len(self._callers)]:
+        slow = [key for key in coming if now - self._since[key][1] >= GIVES_WAY_S]
+        for key in slow[: len(self._callers[line])]:
             del self._since[key]
             self._spawn(self._connections[key].close())
 
@@ -340,6 +365,7 @@ class RtcEndpoint:
             dialed=dialed,
             clock=self._clock,
             ice=self._choose_ice(self._session.index),
+            stack=self._stack,
         )
         self._connections[key] = connection
         connection.on_released = lambda: self._forget(key)
@@ -348,6 +374,10 @@ class RtcEndpoint:
     def _forget(self, key: Key) -> None:
         self._connections.pop(key, None)
         self._since.pop(key, None)
+
+
+def _label(payload: shapes.OfferPayload) -> str:
+    return payload.label or payload.connection_id
 
 
 def _fail(waiting: asyncio.Future[str], error: Exception) -> None:

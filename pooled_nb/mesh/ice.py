@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from aiortc import RTCConfiguration, RTCPeerConnection
-
-    from pooled_nb.mesh.gathering import Gathering
 
 LOOPBACK = "127.0.0.2"
-"""WebRTC stacks skip 127.0.0.1 as a candidate, and take its neighbour (DESIGN section 4)."""
+"""aiortc skips 127.0.0.1 as a candidate, and takes its neighbour (DESIGN section 4)."""
 PUBLIC_STUN = ("stun:stun.l.google.com:19302", "stun:stun.cloudflare.com:3478")
 GATHER_S = 3
 """Longest wait for STUN and TURN servers before the OFFER goes out: a black hole must not cost more."""
@@ -56,7 +50,7 @@ class IcePolicy:
     Attributes
     ----------
     local_only
-        A room on one machine: offers 127.0.0.2 and nothing else where the system has it, else the
+        A room on one machine: offers the loopback and nothing else where stack and system let it, else the
         addresses of this machine's interfaces. No server is asked.
     stun
         URLs of STUN servers. All are asked, the first answer counts.
@@ -80,17 +74,8 @@ class IcePolicy:
         """One machine: loopback candidates, no servers."""
         return cls(local_only=True)
 
-    def configuration(self) -> RTCConfiguration:
-        """What aiortc is given: an empty list of servers, since with none it would ask a public one.
-
-        They are asked by `gathering`: aiortc takes one of each kind, and keeps to itself why it failed.
-        """
-        from aiortc import RTCConfiguration
-
-        return RTCConfiguration(iceServers=[])
-
     def addresses(self, found: list[str]) -> list[str]:
-        """Which of this machine's addresses to offer.
+        """Which of this machine's addresses aiortc is to offer.
 
         Parameters
         ----------
@@ -104,18 +89,6 @@ class IcePolicy:
             return loopback or found or ["127.0.0.1"]
         # Without any network a room on one machine still has to work (DESIGN section 1).
         return found or loopback or ["127.0.0.1"]
-
-    def apply(self, pc: RTCPeerConnection) -> Gathering:
-        """Make this connection, and no other, gather by this policy. Call once its channels exist.
-
-        Raises
-        ------
-        LinkFailed
-            aiortc, or aioice below it, is of a version that this cannot be done with.
-        """
-        from pooled_nb.mesh.gathering import Gathering
-
-        return Gathering(self, pc, limit=GATHER_S)
 
 
 def can_bind(address: str) -> bool:

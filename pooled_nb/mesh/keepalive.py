@@ -17,16 +17,21 @@ class KeepAlive:
     ----------
     period_ms
         Milliseconds without a slice after which the byte is due; 0 is off.
+
+    Attributes
+    ----------
+    frame_at
+        When a frame went or came last.
     """
 
     def __init__(self, period_ms: float = 10.0) -> None:
         self._period = max(0.0, period_ms) / 1e3
-        self._frame_at = float("-inf")
+        self.frame_at = float("-inf")
         self._sent_at = float("-inf")
 
     def carried(self, now: float) -> None:
         """A frame went or came over this link."""
-        self._frame_at = now
+        self.frame_at = now
 
     def sent(self, now: float) -> None:
         """This end sent a slice, or the byte."""
@@ -39,6 +44,6 @@ class KeepAlive:
 
     def next(self, now: float) -> float | None:
         """When the byte is due if nothing is sent before, maybe already; None until the next frame."""
-        if not self._period or now - self._frame_at > ACTIVE_S:
+        if not self._period or now - self.frame_at > ACTIVE_S:
             return None
-        return max(self._sent_at + self._period, self._frame_at)
+        return max(self._sent_at + self._period, self.frame_at)

@@ -11,22 +11,21 @@ from pooled_nb.errors import LinkFailed
 from pooled_nb.mesh.binarypack import MAX_BYTES, PackError, pack
 from pooled_nb.mesh.chunks import Assembler, Chunker, Close
 from pooled_nb.mesh.clock import Clock, Timer
+from pooled_nb.mesh.credit import Credit
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.gate import Side
 from pooled_nb.mesh.linkactions import Action, Admitted, Answered, Deliver, End, Notice, Send
 from pooled_nb.mesh.linkstate import LinkState, State
-from pooled_nb.mesh.linkwire import LinkWire
+from pooled_nb.mesh.linkwire import OWN, LinkWire
 from pooled_nb.mesh.messages import Message, read, write
 from pooled_nb.mesh.messages.link import Ping
 from pooled_nb.mesh.network import Connection
 from pooled_nb.mesh.pace import CREATOR, DEVICE, STRANGER, Budget, Inbox, cost
-from pooled_nb.mesh.wire import fallback
+from pooled_nb.mesh.wire import Priority, fallback
 from pooled_nb.mesh.wiresettings import WireSettings
 
 log = logging.getLogger(__name__)
 
-OWN = "link"
-"""Key of a link's own channels on its wire; stripes have theirs."""
 MAX_BUFFERED = 16 << 20
 """Bytes of control messages that may wait for a device that takes none; then its link is given up."""
 
@@ -131,7 +130,9 @@ class Link:
             on_frame=lambda frame: owner.framed(self, frame),
             on_failed=lambda why: self._run(state.broken(why)),
             heard=lambda: owner.heard(self),
-            send_control=self._send_map,
+            control=connection.control,
+            chunker=self._chunker,
+            on_broken=lambda: self._broken("the connection broke"),
             settings=settings,
         )
 
@@ -174,6 +175,15 @@ class Link:
         """Send a frame; False unless it is on its way. Raises ValueError as `LinkWire.send` does."""
         return self.is_admitted and self.wire.send(frame)
 
+    async def send_bulk(
+        self, message: Message, data: bytes, priority: Priority, credit: Credit | None
+    ) -> bool:
+        """Send a large message, ``data`` packed, once there is room; see `Mesh.send_bulk`."""
+        if not self.is_admitted:
+            return False
+        size = len(getattr(message, "data", None) or b"")
+        return await self.wire.send_bulk(data, priority, credit=credit, size=size)
+
     def ping(self, ts: int) -> None:
         """Ask whether it is there; in any state from ``open`` on."""
         if self.state.state not in (State.CONNECTING, State.CLOSED):
@@ -201,7 +211,8 @@ class Link:
 
     def tick(self, now: float) -> None:
         """Time passes."""
-        trying = self._connection.state in ("new", "connecting") and not self.hurries
+        # Also once it is connected: what is left of the handshakes may take long over a bad path.
+        trying = self._connection.state in ("new", "connecting", "connected") and not self.hurries
         self._run(self.state.tick(now, trying=trying))
         self.wire.tick(now)
 
@@ -318,13 +329,6 @@ class Link:
 
     def _say(self, message: Message) -> None:
         self._send_packed(packed(message))
-
-    def _send_map(self, value: dict[str, Any]) -> bool:
-        try:
-            return self._send_packed(pack(value))
-        except PackError as error:  # a frame above 4 MB has no fallback (section 2)
-            self._run(self.state.broken(f"its wire is gone and a frame does not fit a message ({error})"))
-            return False
 
     def _send_packed(self, data: bytes) -> bool:
         if self._cut is not None:

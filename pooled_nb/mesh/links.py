@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -29,7 +30,7 @@ from pooled_nb.mesh.network import Connection
 from pooled_nb.mesh.peers import Peers
 from pooled_nb.mesh.pulse import Pulse
 from pooled_nb.mesh.rosterkeeper import RosterKeeper, patience_of
-from pooled_nb.mesh.stripes import STRIPE, Stripes
+from pooled_nb.mesh.stripes import Stripes
 from pooled_nb.mesh.versions import PROTOCOL
 from pooled_nb.mesh.wiresettings import WireSettings
 
@@ -81,7 +82,7 @@ class Links:
         self._jobs, self._gates, self._listener = jobs, gates, listener
         self._on_entered, self._on_lost = on_entered, on_lost
         self._wiring = wiring
-        self._pulse = Pulse(self.book, clock.real)
+        self._pulse = Pulse(self.book, clock.real, self._stripes_of)
         self._doorways = Doorways(
             id,
             membership=self._membership,
@@ -107,6 +108,7 @@ class Links:
                 spared=lambda: self._pulse.spared,
             )
         self._chain: frozenset[str] = frozenset()
+        self._largest: int | None = None
         self._lost_at: float | None = None
         """At a device: when the creator was heard last, where there is no link to it; awake seconds."""
         self._over = False
@@ -158,19 +160,10 @@ class Links:
             settings=self._wiring,
         )
         link.wire.chained = link.remote in self._chain
+        link.wire.most(self._largest)
         self.book.add(link)
         link.start()
         return link
-
-    def incoming(self, connection: Connection) -> None:
-        """Somebody dialed this device. The creator dials nobody, so nobody else may come under its id."""
-        remote = connection.remote
-        if connection.label == STRIPE:
-            self.stripes.take(connection)
-        elif remote in (self.id, self.creator) or not self.book.make_room(remote):
-            self.spawn(connection.close())
-        else:
-            self.add(connection, Side.CREATOR if self.is_creator else Side.PEER)
 
     def has_room(self) -> bool:
         """Whether one more device may come now; else it waits where it dials."""
@@ -192,8 +185,8 @@ class Links:
         link = self.book.used(to)
         if link is None:
             return None
-        stripes = sum(stripe.home is link and stripe.is_proved for stripe in self.stripes.of(to))
-        return self._pulse.facts(link, stripes=stripes)
+        wanted = self._wiring.stripes if link.key in self.stripes.wanting() else 0
+        return self._pulse.facts(link, wanted=wanted)
 
     def silence(self, id: str) -> float | None:
         """See `Mesh.silence`."""
@@ -229,11 +222,12 @@ class Links:
         """See `Mesh.spare`."""
         self._pulse.spared = frozenset(ids)
 
-    def chain(self, ids: Iterable[str]) -> None:
+    def chain(self, ids: Iterable[str], largest: int | None) -> None:
         """See `Mesh.chain`."""
-        self._chain = frozenset(ids)
+        self._chain, self._largest = frozenset(ids), largest
         for link in self.book:
             link.wire.chained = link.remote in self._chain
+            link.wire.most(largest)
             if link.state.side is Side.JOINER:  # an answer waits for who holds layers: it is no guest
                 self._pulse.patience(link, self.patience(link.remote))
 
@@ -282,7 +276,7 @@ class Links:
         if not late:
             for link in self.book:
                 link.tick(self._awake.now())
-            self.stripes.tick(self._awake.now())
+            self.stripes.tick(self._awake.now(), self._quiet)
         self._peers.tick()
         if self._keeper is not None:
             self._keeper.tick()
@@ -365,6 +359,12 @@ class Links:
         return self._jobs.spawn(job)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _quiet(self, link: Link) -> float:
+        return self._pulse.quiet(link) if self._awake.judges else math.inf
+
+    def _stripes_of(self, link: Link) -> list[Connection]:
+        return self.stripes.carriers(link)
 
     def _take_roster(self, members: tuple[Member, ...]) -> None:
         self._present.take(members, [link.remote for link in self.book])

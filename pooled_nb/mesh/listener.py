@@ -11,6 +11,7 @@ from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.mesh.network import Path
+from pooled_nb.mesh.telemetry import NOTHING, Numbers
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class LinkFacts:
     Attributes
     ----------
     rtt_s
-        Round trip in seconds, the median of the last pings; None until one was answered.
+        Round trip in seconds, the median of the last 5 pings; None until one was answered. Time-outs use it.
     path
         Whether the nominated pair is relayed.
     quiet_s
@@ -43,6 +44,10 @@ class LinkFacts:
         Bytes of frames that wait on this device.
     stripes
         Proved stripes that carry its slices, beside its own connection (section 5).
+    wanted
+        Stripes that this end opens for it; 0 where the other end does, or nobody.
+    recent
+        What it was like in the last minute, for people.
     """
 
     rtt_s: float | None
@@ -54,6 +59,8 @@ class LinkFacts:
     fallback: bool = False
     queued: int = 0
     stripes: int = 0
+    wanted: int = 0
+    recent: Numbers = NOTHING
 
 
 class MeshListener(Protocol):

@@ -89,17 +89,19 @@ class Liveness(Generic[Key]):
         if peer := self._peers.get(key):
             peer.heard = max(peer.heard, now)
 
-    def answered(self, key: Key, ts: object, now: float) -> None:
-        """A pong came. One that answers no ping of ours is only a byte."""
+    def answered(self, key: Key, ts: object, now: float) -> float | None:
+        """A pong came: its round trip, seconds. None: it answers no ping of ours, and is only a byte."""
         peer = self._peers.get(key)
         if peer is None or not isinstance(ts, (int, float)) or not math.isfinite(ts):
-            return
+            return None
         # A browser may hand the number back as a double.
         sent = peer.asked.pop(int(ts), None)
         if sent is None:
-            return
-        peer.rtts.append(max(0.0, now - sent))
+            return None
+        rtt = max(0.0, now - sent)
+        peer.rtts.append(rtt)
         peer.answered = sent if peer.answered is None else max(peer.answered, sent)
+        return rtt
 
     def tick(self, now: float) -> Due[Key]:
         """Call every `TICK_S`; says what is due."""

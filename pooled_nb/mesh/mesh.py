@@ -8,25 +8,24 @@ from collections.abc import Sequence
 
 from pooled_nb.errors import AlreadyInRoom
 from pooled_nb.mesh import codes, names
+from pooled_nb.mesh.arrivals import Arrivals
 from pooled_nb.mesh.awake import AwakeClock
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.dialing import Dialing
 from pooled_nb.mesh.ends import closed_sentence, turned_away
 from pooled_nb.mesh.entering import Entering, left_early
-from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.gate import Gates, Side
 from pooled_nb.mesh.jobs import Jobs
 from pooled_nb.mesh.knocking import BREAKS, Knocking
-from pooled_nb.mesh.known import Known
 from pooled_nb.mesh.linkactions import End
-from pooled_nb.mesh.linkbook import LinkBook
 from pooled_nb.mesh.links import Links
 from pooled_nb.mesh.linkstate import LinkState
 from pooled_nb.mesh.listener import Guarded, LinkFacts, MeshListener
-from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.mesh.network import Connection, Endpoint, Network
 from pooled_nb.mesh.registration import Registration
+from pooled_nb.mesh.sending import Sending
+from pooled_nb.mesh.striper import Striper
 from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
 
 __all__ = ["LinkFacts", "Mesh", "MeshListener"]
@@ -37,7 +36,7 @@ LEAVE_S = 5.0
 """Seconds after which leaving waits no longer for connections to close."""
 
 
-class Mesh(Known):
+class Mesh(Sending):
     """One device's place in one room; it enters once, and leaves once.
 
     Parameters
@@ -78,6 +77,13 @@ class Mesh(Known):
             now=self._awake.now,
         )
         self._registration = Registration(clock, self._listener)
+        self._striper = Striper(
+            wiring.stripes,
+            dialing=self._dialing,
+            jobs=self._jobs,
+            clock=self._awake,
+            is_up=lambda: self._registration.is_up,
+        )
         self._knocking = Knocking(
             clock=self._awake,
             jobs=self._jobs,
@@ -97,6 +103,7 @@ class Mesh(Known):
         )
         self._room = ""
         self._chain: tuple[str, ...] = ()
+        self._largest: int | None = None
         self._links: Links | None = None
         self._inside = self._busy = self._closed = False
         self._left: asyncio.Task[None] | None = None
@@ -165,30 +172,7 @@ class Mesh(Known):
         self._listener.mute()
         await asyncio.shield(self._close(quietly=True))
 
-    # -- sending -----------------------------------------------------------------------------------
-
-    def send(self, to: str, message: Message) -> bool:
-        """Send to one device; False: there is no admitted link to it, or the message is too large for one."""
-        links, link = self._links, self._book().used(to)
-        if links is None or link is None or (data := links.packed(message)) is None:
-            return False
-        return link.send(message, data)
-
-    def broadcast(self, message: Message, *, but: str | None = None) -> None:
-        """Send over every admitted link to a device of the roster."""
-        if self._links is not None and (data := self._links.packed(message)) is not None:
-            self._links.broadcast(data, message, but=but)
-
-    def send_frame(self, to: str, frame: Frame) -> bool:
-        """Send a frame; False: there is no admitted link to carry it. Frames to one device keep their order.
-
-        Raises
-        ------
-        ValueError
-            The wire cannot carry it: a mistake of the caller.
-        """
-        link = self._book().used(to)
-        return link is not None and link.send_frame(frame)
+    # -- links -------------------------------------------------------------------------------------
 
     async def connect(self, to: str) -> None:
         """Return once an admitted link to a device of the roster exists; dial it unless there is one.
@@ -199,16 +183,6 @@ class Mesh(Known):
             There is no path, or it is not in the room.
         """
         await self._dialing.connect(to)
-
-    async def stripe(self, to: str) -> None:
-        """Open one more connection to a device, for slices alone; return once both ends proved themselves.
-
-        Raises
-        ------
-        LinkFailed
-            There is no admitted link, it has as many stripes as may be, or the stripe did not come to be.
-        """
-        await self._dialing.stripe(to)
 
     async def relink(self, to: str) -> None:
         """Return once a fresh link to a device has taken over (section 6, ``ai-next {relink: 1}``).
@@ -235,14 +209,16 @@ class Mesh(Known):
         if self._links is not None:
             self._links.spare(ids)
 
-    def chain(self, ids: Sequence[str]) -> None:
+    def chain(self, ids: Sequence[str], *, largest: int | None = None) -> None:
         """Take frames of these devices from now on, and keep nothing of others'. Replaces the list before.
 
-        Call it with every deal, before the devices hear of it; their links may come to be later.
+        Call it with every deal, before the devices hear of it; their links may come to be later. ``largest``:
+        payload bytes of the largest frame of its model, by which what a link may hold is bounded.
         """
-        self._chain = tuple(ids)
+        self._chain, self._largest = tuple(ids), largest
         if self._links is not None:
-            self._links.chain(ids)
+            self._links.chain(ids, largest)
+            self._striper.tick(self._links)
 
     def set_meta(self, meta: DeviceMeta) -> None:
         """Say something else of this device from now on; a changed loan is told at once (``pledge``)."""
@@ -290,8 +266,8 @@ class Mesh(Known):
             on_outcome=self._dialing.outcome,
             wiring=self._wiring,
         )
-        links.chain(self._chain)
-        self._registration.take(endpoint, links.incoming, links.has_room)
+        links.chain(self._chain, self._largest)
+        self._registration.take(endpoint, Arrivals(links))
         self._awake.begin(self._tick)
         return links
 
@@ -361,6 +337,7 @@ class Mesh(Known):
         try:
             self._awake.stop()
             self._dialing.cancel()
+            self._striper.cancel()
             self._entering.abort()
             if self._links is not None and quietly:
                 self._links.abandon()
@@ -378,9 +355,6 @@ class Mesh(Known):
 
     # -- inside: the rest --------------------------------------------------------------------------
 
-    def _book(self) -> LinkBook:
-        return self._links.book if self._links else LinkBook("")
-
     def _tick(self, late: bool) -> None:
         now, links = self._clock.now(), self._links
         if links is not None:
@@ -390,3 +364,4 @@ class Mesh(Known):
         if links is not None and not self._closed:
             for id in links.redials():
                 self._jobs.spawn(self._dialing.connect(id))
+            self._striper.tick(links)

@@ -1,11 +1,12 @@
 """The seam under the mesh: what it needs of signaling and of WebRTC, and nothing more.
 
-`pooled_nb.mesh.rtc` and `pooled_nb.mesh.endpoint` fill it with aiortc and PeerJS; the simulator
-fills it with queues. Everything above (links, wire, roster, room) is the same code over either.
+`pooled_nb.mesh.rtc` and `pooled_nb.mesh.endpoint` fill it with a WebRTC stack (`stack`) and PeerJS; the
+simulator fills it with queues. Everything above (links, wire, roster, room) is the same code over either.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,6 +14,15 @@ from typing import Literal, Protocol
 from pooled_nb.errors import SignalingDown
 
 Path = Literal["direct", "relayed", "unknown"]
+
+
+class Line(enum.Enum):
+    """Where somebody who dials this device waits for an answer."""
+
+    LINK = "link"
+    """A link, of anybody; and what a device whose link is not admitted yet calls a stripe."""
+    STRIPE = "stripe"
+    """A stripe of a device that has an admitted link: strangers do not stand before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +33,27 @@ class ConnectionStats:
     ----------
     sent, resent
         DATA chunks (or packets) sent for the first time and again, since it opened.
+    doubled
+        Those that the other end says came twice: they were late, not lost, and sent again for nothing.
     unsent, in_flight
-        Bytes that were handed over and not sent; sent and not acknowledged.
+        Bytes that were handed over and not sent; sent, from the first on that is not acknowledged.
     window
         Bytes that may be in flight now: of all connections to one device together where they share it.
     rtt_s
         Smoothed round trip of the association, seconds; None until one was measured.
+    stuck_s
+        Seconds since the other end last acknowledged anything, while something is in flight; 0 while nothing
+        is, and where a stack does not say.
     """
 
     sent: int = 0
     resent: int = 0
+    doubled: int = 0
     unsent: int = 0
     in_flight: int = 0
     window: int = 0
     rtt_s: float | None = None
+    stuck_s: float = 0.0
 
 
 class Channel(Protocol):
@@ -134,8 +151,10 @@ class Endpoint(Protocol):
     """What lets this device register the same id again later. A secret."""
     on_connection: Callable[[Connection], None] | None
     """Called for each incoming connection as soon as its OFFER is taken, before channels open."""
-    has_room: Callable[[], bool]
-    """Asked before an incoming connection is made: while it says False, who dials waits in line for 15 s."""
+    line_of: Callable[[str, str], Line | None]
+    """Asked with id and label of who dials: where it waits; None: it is not heard."""
+    has_room: Callable[[Line], bool]
+    """Asked before an incoming connection is made: while it says False, its line waits, for 15 s at most."""
     on_outage: Callable[[bool], None] | None
     """Called with True when signaling is lost, with False when it is back."""
 

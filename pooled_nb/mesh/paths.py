@@ -9,7 +9,7 @@ from pooled_nb.mesh.network import Path
 
 
 class Way(Protocol):
-    """One candidate, as aioice knows it."""
+    """One candidate, with the names that aioice has for its parts."""
 
     host: str
     type: str

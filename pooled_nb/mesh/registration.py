@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pooled_nb.mesh.arrivals import Arrivals
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.entering import left_early
 from pooled_nb.mesh.listener import Guarded
@@ -39,15 +40,14 @@ class Registration:
     def take(
         self,
         endpoint: Endpoint,
-        on_connection: Callable[[Connection], None],
-        has_room: Callable[[], bool] = lambda: True,
+        arrivals: Arrivals,
     ) -> None:
         """Be reachable over this endpoint from now on."""
         self.endpoint, self.server, self.token = endpoint, endpoint.server, endpoint.token
         if self._outage.down:  # of the endpoint before
             self._on_outage(False)
-        endpoint.has_room = has_room
-        endpoint.on_connection = on_connection
+        endpoint.line_of, endpoint.has_room = arrivals.line_of, arrivals.has_room
+        endpoint.on_connection = arrivals.take
         endpoint.on_outage = self._on_outage
 
     async def drop(self) -> None:

@@ -47,20 +47,15 @@ async def allocate(server: TurnServer, protocol: Callable[[], Any]) -> tuple[Any
     from aioice import turn as client
 
     hide_secrets()
-    host, _, port = server.place.rpartition(":")
-    host = host.strip("[]")
     # By name aioice would take the first address of any kind, also one that leads nowhere here.
-    address = await _resolved(host, int(port))
-    checked = server.named_by and _is_inside(address)
-    if checked and not _is_inside(await _resolved(server.named_by, int(port))):
-        raise OSError(errno.EPERM, INSIDE)
+    host, port, address = await located(server)
     tls = server.transport == "tls"
     # The certificates of a system take a while to read: not on the loop.
     loop = asyncio.get_running_loop()
     context = await loop.run_in_executor(None, ssl.create_default_context) if tls else None
     transport, made = await client.create_turn_endpoint(
         protocol,
-        server_addr=(host if tls else address, int(port)),
+        server_addr=(host if tls else address, port),
         username=server.username or None,
         password=server.credential or None,
         ssl=context,
@@ -69,6 +64,23 @@ async def allocate(server: TurnServer, protocol: Callable[[], Any]) -> tuple[Any
     if (inner := getattr(transport, "_TurnTransport__inner_protocol", None)) is not None:
         inner.channel_refresh_at = _Steady()
     return transport, made
+
+
+async def located(server: TurnServer) -> tuple[str, int, str]:
+    """Host, port and address of a relay that may be asked.
+
+    Raises
+    ------
+    OSError
+        Its name is not found; or a server in the open names a place in this device's own network.
+    """
+    host, _, port = server.place.rpartition(":")
+    host = host.strip("[]")
+    address = await _resolved(host, int(port))
+    checked = server.named_by and _is_inside(address)
+    if checked and not _is_inside(await _resolved(server.named_by, int(port))):
+        raise OSError(errno.EPERM, INSIDE)
+    return host, int(port), address
 
 
 async def give_back(transport: Any) -> None:
@@ -111,7 +123,12 @@ def why(error: BaseException, server: TurnServer, now: Callable[[], float] = tim
     if response is None:
         return "no answer" if type(error).__name__ == "TransactionTimeout" else "no answer that makes sense"
     given = getattr(response, "attributes", {}).get("ERROR-CODE")
-    code = given[0] if isinstance(given, tuple) and given and isinstance(given[0], int) else 0
+    return refusal(given[0] if isinstance(given, tuple) and given else 0, server, now)
+
+
+def refusal(code: object, server: TurnServer, now: Callable[[], float] = time.time) -> str:
+    """What an error of a relay says (RFC 8656 section 19), in words; see `why`."""
+    code = code if isinstance(code, int) else 0
     if code == 401 and not (server.username and server.credential):
         return "it asks for a user and a password"
     if code in (401, 403, 441) and _is_over(server.username, now()):

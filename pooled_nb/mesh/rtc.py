@@ -1,4 +1,4 @@
-"""One connection to one device over aiortc: `network.Connection` (PROTOCOL sections 2 and 5, DESIGN 4)."""
+"""One connection to one device over a WebRTC stack: `network.Connection` (PROTOCOL sections 2 and 5)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from aiortc import RTCDataChannel, RTCPeerConnection, RTCSessionDescription
-from aiortc.sdp import candidate_from_sdp
-
 from pooled_nb.errors import LinkFailed
-from pooled_nb.mesh import descriptions, fingerprints, paths
+from pooled_nb.mesh import descriptions, fingerprints, paths, stacks
 from pooled_nb.mesh.channel import RtcChannel
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.deadline import Deadline
 from pooled_nb.mesh.ice import IcePolicy
 from pooled_nb.mesh.network import Channel, ConnectionStats, Path
 from pooled_nb.mesh.peerjs import shapes
+from pooled_nb.mesh.stack import Stack, StackChannel
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +27,10 @@ CONNECT_S = 15.0
 CHECKING_S = 40.0
 """One that still tries paths is given up after this (PROTOCOL section 2)."""
 TEARDOWN_S = 5.0
+MAX_REFUSED = 1
+"""Channels that the other end opens besides, and that are closed, before the connection is. Some stacks keep
+what comes over one meanwhile (libwebrtc: 16 MB), and the other end need not let it close.
+"""
 
 
 T = TypeVar("T")
@@ -42,7 +44,12 @@ class RtcConnection:
     """See `network.Connection`.
 
     Made in one step on the mesh loop, so that its channels exist, and listen, before any description is
-    applied: aiortc silently drops data for a stream it does not know.
+    applied: a stack may silently drop data for a stream that it does not know.
+
+    Parameters
+    ----------
+    stack
+        What it runs on; None: aiortc.
 
     Attributes
     ----------
@@ -51,7 +58,15 @@ class RtcConnection:
     """
 
     def __init__(
-        self, *, remote: str, connection_id: str, label: str, dialed: bool, clock: Clock, ice: IcePolicy
+        self,
+        *,
+        remote: str,
+        connection_id: str,
+        label: str,
+        dialed: bool,
+        clock: Clock,
+        ice: IcePolicy,
+        stack: Stack | None = None,
     ) -> None:
         self.remote = remote
         self.connection_id = connection_id
@@ -68,29 +83,26 @@ class RtcConnection:
         self._candidates: list[shapes.IceCandidate] | None = []
         self._candidates_seen = 0
         self._names = 0
+        self._refused = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._steps: set[asyncio.Task[Any]] = set()
         self._teardown: asyncio.Task[None] | None = None
 
-        self._pc = RTCPeerConnection(ice.configuration())
+        self._relay_only = ice.relay_only and not ice.local_only
+        self._peer = (stack or stacks.get()).peer(ice, remote)
         self._control = RtcChannel(label, self._fail)
         wire, keepalive = RtcChannel("swarm-wire", self._fail), RtcChannel("swarm-ka", self._fail)
         self._channels = (self._control, wire, keepalive)
         self.control: Channel = self._control
         self.wire: Channel = wire
         self.keepalive: Channel = keepalive
-        wire.adopt(self._pc.createDataChannel("swarm-wire", negotiated=True, id=WIRE_ID, ordered=True))
-        keepalive.adopt(
-            self._pc.createDataChannel(
-                "swarm-ka", negotiated=True, id=KEEPALIVE_ID, ordered=False, maxRetransmits=0
-            )
-        )
+        wire.adopt(self._peer.channel("swarm-wire", id=WIRE_ID))
+        keepalive.adopt(self._peer.channel("swarm-ka", id=KEEPALIVE_ID, ordered=False, retransmits=0))
         if dialed:
-            self._control.adopt(self._pc.createDataChannel(label, ordered=True))
-        else:
-            self._pc.on("datachannel", self._incoming)
-        self._gathering = ice.apply(self._pc)
-        self._pc.on("connectionstatechange", self._changed)
+            self._control.adopt(self._peer.channel(label))
+        self._peer.on_channel = self._incoming
+        self._peer.on_state = self._changed
+        self._peer.on_fault = self._fail
         self._deadlines = [
             Deadline(clock, CONNECT_S, lambda: self._judge(last=False)),
             Deadline(clock, CHECKING_S, lambda: self._judge(last=True)),
@@ -104,24 +116,22 @@ class RtcConnection:
     @property
     def path(self) -> Path:
         """See `network.Connection`. Keeps its last value when the connection ends."""
-        pair = self._gathering.ice._nominated.get(1)
-        if pair is not None:
-            told = self._gathering.ice.remote_candidates
-            self._path = paths.path_of(pair.local_candidate, pair.remote_candidate, told)
+        if (path := self._peer.path) is not None:
+            self._path = path
         return self._path
 
     @property
     def is_checking(self) -> bool:
         """Whether paths are still being tried."""
-        return bool(self._pc.iceConnectionState == "checking")
+        return self._peer.ice_state == "checking"
 
     @property
     def obstacle(self) -> str:
         """Why there is no path so far, in words: the rest of a sentence."""
         if self._other is None:
             return "the other device has not answered"
-        told = len(self._gathering.ice.remote_candidates)
-        return paths.obstacle(told=told, names=self._names, trouble=self._gathering.trouble)
+        told = len(self._peer.told)
+        return paths.obstacle(told=told, names=self._names, trouble=self._peer.trouble)
 
     def fingerprints(self) -> tuple[str, str] | None:
         """See `network.Connection`."""
@@ -129,7 +139,7 @@ class RtcConnection:
 
     def stats(self) -> ConnectionStats | None:
         """See `network.Connection`."""
-        return None
+        return self._peer.stats()
 
     async def offer(self) -> str:
         """Gather, and return the description to signal.
@@ -140,13 +150,13 @@ class RtcConnection:
             This device has no address to offer, or the connection was closed meanwhile.
         """
         self._enter("connecting")
-        return await self._describe(self._pc.createOffer)
+        return await self._describe(self._peer.offer)
 
     async def answer(self, taken: descriptions.Taken) -> str:
         """Apply an OFFER, gather, and return the answer to signal. Raises as `offer`."""
         self._enter("connecting")
         await self._apply(taken, "offer")
-        return await self._describe(self._pc.createAnswer)
+        return await self._describe(self._peer.answer)
 
     async def accept(self, taken: descriptions.Taken) -> None:
         """Apply the ANSWER to our offer.
@@ -172,19 +182,14 @@ class RtcConnection:
 
     async def close(self) -> None:
         """See `network.Connection`. Leaves no task behind."""
-        # Its own task: a caller that is cancelled must not leave aiortc half closed.
+        # Its own task: a caller that is cancelled must not leave the stack half closed.
         await asyncio.shield(self._release("closed"))
 
     # from here on: what happens inside
 
-    async def _describe(self, create: Callable[[], Coroutine[Any, Any, RTCSessionDescription]]) -> str:
-        async def gather() -> str:
-            await self._pc.setLocalDescription(await create())
-            sdp = self._pc.localDescription.sdp
-            return descriptions.outgoing(sdp, relay_only=self._gathering.relay_only)
-
+    async def _describe(self, gather: Callable[[], Coroutine[Any, Any, str]]) -> str:
         try:
-            sdp = await self._whole(gather())
+            sdp = descriptions.outgoing(await self._whole(gather()), relay_only=self._relay_only)
         except Exception as error:
             raise self._broken("could not describe itself", error) from error
         if not descriptions.has_candidates(sdp):
@@ -194,8 +199,8 @@ class RtcConnection:
 
     async def _apply(self, taken: descriptions.Taken, type: str) -> None:
         try:
-            await self._whole(self._pc.setRemoteDescription(RTCSessionDescription(sdp=taken.sdp, type=type)))
-        except Exception as error:  # aiortc's parser raises whatever it stumbles on
+            await self._whole(self._peer.apply(taken.sdp, type))
+        except Exception as error:  # a parser raises whatever it stumbles on
             raise self._broken("did not understand the other's description", error) from error
         self._other = taken.fingerprint
         for name in taken.names:
@@ -205,7 +210,7 @@ class RtcConnection:
             self._spawn(self._add(candidate.candidate))
 
     async def _whole(self, job: Coroutine[Any, Any, T]) -> T:
-        """Run a step of aiortc to its end, also when the caller is cancelled: half of one leaks sockets."""
+        """Run a step of the stack to its end, even if the caller is cancelled: half of one leaks sockets."""
         if self._teardown is not None:
             job.close()
             raise _Closed
@@ -218,30 +223,28 @@ class RtcConnection:
         return result
 
     async def _add(self, line: str) -> None:
-        """Add one candidate. A ``….local`` name is asked for by mDNS, for a second at most, else dropped."""
+        """Add one candidate; one that is no good is dropped."""
         if descriptions.is_name(line):
             self._names += 1
-            if self._gathering.relay_only:
+            if self._relay_only:
                 return  # no relay reaches it, and to ask for it is to speak to this device's own network
         try:
-            candidate = candidate_from_sdp(line.removeprefix("candidate:"))
-            # There is one section only, whatever a sender calls it.
-            candidate.sdpMid, candidate.sdpMLineIndex = None, 0
-            await self._pc.addIceCandidate(candidate)
+            await self._peer.add(line)
         except Exception as error:
             log.debug("a candidate of %s was dropped: %s", self.remote, error)
 
-    def _incoming(self, channel: RTCDataChannel) -> None:
-        reliable = channel.ordered and channel.maxRetransmits is None and channel.maxPacketLifeTime is None
-        if self._control.is_adopted or not reliable:
+    def _incoming(self, channel: StackChannel) -> None:
+        if self._control.is_adopted or self.dialed or not channel.is_reliable:
+            self._refused += 1
             channel.close()
+            if self._refused > MAX_REFUSED:
+                self._fail("it opens channels that nobody asked for")
             return
         self._control.adopt(channel)
 
-    def _changed(self) -> None:
+    def _changed(self, state: str) -> None:
         if self._teardown is not None:
             return
-        state = self._pc.connectionState
         if state == "connected":
             self._disarm()
             self._enter("connected")
@@ -253,7 +256,7 @@ class RtcConnection:
 
     def _judge(self, *, last: bool) -> None:
         if self._state in ("new", "connecting") and (
-            last or self._pc.iceConnectionState not in ("checking", "completed")
+            last or self._peer.ice_state not in ("checking", "connected", "completed")
         ):
             seconds = CHECKING_S if last else CONNECT_S
             self._fail(f"no path was found in {seconds:.0f} s: {self.obstacle}")
@@ -290,14 +293,8 @@ class RtcConnection:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._steps, return_exceptions=True)
-        was_checking = self.is_checking
         try:
-            await asyncio.wait_for(self._pc.close(), TEARDOWN_S)
-            if was_checking:
-                # aioice looks every 20 ms whether it is done, and when closed just after its last check
-                # succeeded it still starts to ask for consent, for ever. A second close ends that.
-                await asyncio.sleep(0.03)
-                await self._gathering.ice.close()
+            await asyncio.wait_for(self._peer.close(), TEARDOWN_S)
         except Exception as error:
             log.debug("closing the connection to %s: %s", self.remote, error)
         if self.on_released is not None:
@@ -317,8 +314,8 @@ class RtcConnection:
         task.add_done_callback(self._tasks.discard)
 
     def _no_way(self) -> LinkFailed:
-        trouble = self._gathering.trouble
-        if self._gathering.relay_only:
+        trouble = self._peer.trouble
+        if self._relay_only:
             return LinkFailed(
                 f"This device may be reached by a relay alone, and has none: {trouble}.",
                 "Name a TURN server that works in the network box, or in POOLED_TURN before you join; or "

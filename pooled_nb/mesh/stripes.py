@@ -1,229 +1,45 @@
-"""Stripes: more connections to a device that has a link, which carry slices alone (PROTOCOL sections 4, 5).
+"""All stripes of one device, dialed and incoming (PROTOCOL sections 4, 5).
 
-A stripe says nothing of the room. Its control channel carries ``mesh`` both ways, and once both proofs stand
-its slices count as those of the link do. It is of an id, not of one link: where a link is dialed anew while
-the stripe comes to be, the stripe goes to the one that is used.
+A stripe is of an id, not of one link: where a link is dialed anew while the stripe comes to be, the stripe
+goes to the one that is used.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pooled_nb.errors import LinkFailed
-from pooled_nb.mesh.binarypack import pack
-from pooled_nb.mesh.chunks import Assembler, Close
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.doorways import Doorways
-from pooled_nb.mesh.gate import GateAction, Gates, Pass, Refuse, Say, Side
+from pooled_nb.mesh.gate import Gates, Side
 from pooled_nb.mesh.gatepeer import MeshExchange
 from pooled_nb.mesh.link import Link
 from pooled_nb.mesh.linkbook import LinkBook
-from pooled_nb.mesh.linkstate import OPEN_S, OPEN_TRYING_S, PROVING_S
-from pooled_nb.mesh.linkwire import HELD_SLICES
-from pooled_nb.mesh.messages import Message, read, write
-from pooled_nb.mesh.messages.link import Bye, Leaving, MeshProof, Ping, Pong
-from pooled_nb.mesh.network import Connection
-from pooled_nb.mesh.pace import STRANGER, Inbox, cost
-from pooled_nb.mesh.wire.slices import SLICE
+from pooled_nb.mesh.linkwire import OWN
+from pooled_nb.mesh.network import Connection, Line
+from pooled_nb.mesh.stripe import Stripe
+from pooled_nb.mesh.stuck import Stuck
 
 STRIPE = "stripe"
 """Label of a stripe's connection."""
 MAX_STRIPES = 8
 """Stripes that are taken to one device."""
 MAX_UNPROVED = 64
-"""Stripes of all devices together that are not proved yet: each costs a handshake."""
+"""Stripes of all devices together that are not proved yet: each costs a handshake. So many of devices that
+have an admitted link, and as many of all others: who is in the room does not wait for who is before its gate.
+"""
+
+IN_USE_S = 5.0
+"""Seconds after a frame for which a link's stripes are asked whether they carry: longer than it takes to find
+out that one does not. So both ends find out at once, and not first the one and, with what it answers, the
+other."""
 
 
 def no_stripe(name: str, why: str) -> LinkFailed:
-    """What `Mesh.stripe` raises."""
+    """What `Dialing.stripe` raises."""
     return LinkFailed(f"There is no stripe to {name}: {why}.", "Frames go over the link itself meanwhile.")
-
-
-class _State(enum.Enum):
-    CONNECTING = "connecting"
-    PROVING = "proving"
-    PROVED = "proved"
-    CLOSED = "closed"
-
-
-class Stripe:
-    """One stripe. Made by `Stripes`.
-
-    Attributes
-    ----------
-    key
-        Names it on the wire of its link.
-    links
-        The links to its device that lived when it came: it may serve any of them.
-    home
-        The one that it serves.
-    done
-        Set once it is proved (None), or closed (why).
-    """
-
-    def __init__(
-        self,
-        key: str,
-        connection: Connection,
-        *,
-        links: list[Link],
-        exchange: MeshExchange,
-        clock: Clock,
-        changed: Callable[[Stripe], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-    ) -> None:
-        self.key, self.remote, self.links = key, connection.remote, links
-        self.home: Link | None = None
-        self.done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._connection, self._exchange, self._clock = connection, exchange, clock
-        self._changed, self._spawn = changed, spawn
-        self._state = _State.CONNECTING
-        self._said = self._joined = False
-        self._since = clock.now()
-        self._assembler, self._inbox = Assembler(), Inbox(STRANGER, self._since)
-        self._held: list[bytes] = []
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether its slices count."""
-        return self._state is _State.PROVED
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is over."""
-        return self._state is _State.CLOSED
-
-    def start(self) -> None:
-        """Listen to the connection."""
-        connection = self._connection
-        connection.on_state = self._ended
-        connection.control.on_close = lambda: self.close("the other end closed it")
-        connection.wire.on_close = self._wire_closed
-        connection.wire.on_message = self._hold
-        connection.control.on_open = self._opened
-        if connection.control.is_open:
-            self._opened()
-        connection.control.on_message = self._received
-        self._ended(connection.state)
-
-    def serve(self, link: Link | None) -> None:
-        """Be one of this link's channels from now on; None: of none."""
-        if link is not self.home:
-            if self.home is not None:
-                self.home.wire.drop(self.key)
-            self.home, self._joined = link, False
-        if link is None or self._joined or self.is_closed:
-            return
-        if self._said:  # the other end may be sending as soon as it has our proof
-            link.wire.expect(self.key)
-        if not self.is_proved:
-            return
-        self._joined = True
-        wire = self._connection.wire
-        link.wire.add(self.key, wire, self._connection.keepalive)
-        wire.on_close, take = self._wire_closed, wire.on_message
-        held, self._held = self._held, []
-        for data in held:
-            if take is not None:
-                take(data)
-
-    def close(self, why: str) -> None:
-        """It is over. The link goes on."""
-        if self.is_closed:
-            return
-        self._state = _State.CLOSED
-        self._exchange.closed()
-        self.serve(None)
-        self._held.clear()
-        self._inbox.clear()
-        if not self.done.done():
-            self.done.set_result(why)
-        self._spawn(self._connection.close())
-        self._changed(self)
-
-    def tick(self, now: float) -> None:
-        """Time passes."""
-        waited = now - self._since
-        match self._state:
-            case _State.CONNECTING:
-                trying = self._connection.state in ("new", "connecting")
-                if waited >= (OPEN_TRYING_S if trying else OPEN_S):
-                    self.close(f"no network path opened within {waited:.0f} s")
-            case _State.PROVING if waited >= PROVING_S:
-                self.close("it did not prove itself")
-            case _State.PROVING:
-                self._run(self._exchange.tick(now))
-        self._read_on()
-
-    # -- inside --------------------------------------------------------------------------------------
-
-    def _opened(self) -> None:
-        if self._state is _State.CONNECTING:
-            self._state, self._since = _State.PROVING, self._clock.now()
-            self._run(self._exchange.opened(self._since))
-
-    def _ended(self, state: str) -> None:
-        if state in ("failed", "closed"):
-            self.close(self._connection.failure or "the other end closed it")
-
-    def _wire_closed(self) -> None:
-        self.close("its wire closed")
-
-    def _hold(self, data: bytes) -> None:
-        if len(self._held) < HELD_SLICES and len(data) <= SLICE:
-            self._held.append(data)
-
-    def _received(self, data: bytes) -> None:
-        if self.is_closed:
-            return
-        self._opened()  # some stacks hand over the first message before `open`
-        if not self._inbox.put(data):
-            self.close("it sent more than a stripe may")
-        self._read_on()
-
-    def _read_on(self) -> None:
-        # What waits here for credit is a flood: the next tick is soon enough.
-        while not self.is_closed and (data := self._inbox.take(self._clock.now())) is not None:
-            value = self._assembler.feed(data, admitted=False)
-            self._inbox.spent(cost(self._assembler.values, len(data)))
-            if isinstance(value, Close):
-                self.close("the other end closed it")
-            elif (message := read(value)) is not None:
-                self._heard(message)
-
-    def _heard(self, message: Message) -> None:
-        """One of the few messages that a stripe passes; all others are of no meaning here (section 4)."""
-        match message:
-            case MeshProof() if self._state is _State.PROVING:
-                self._run(self._exchange.message(message, self._clock.now()))
-            case Ping(ts=ts):
-                self._say(Pong(ts=ts))
-            case Leaving() | Bye():
-                self.close("the other end closed it")
-
-    def _run(self, actions: list[GateAction]) -> None:
-        for action in actions:
-            match action:
-                case Say(message):
-                    self._say(message)
-                    self._said = True
-                    self._changed(self)
-                case Pass() if not self.is_closed:
-                    self._state = _State.PROVED
-                    if not self.done.done():
-                        self.done.set_result(None)
-                    self._changed(self)
-                case Refuse(reason):
-                    self.close(reason)
-
-    def _say(self, message: Message) -> None:
-        try:
-            self._connection.control.send(pack(write(message)))
-        except LinkFailed:
-            self.close("the connection broke")
 
 
 class Stripes:
@@ -241,26 +57,62 @@ class Stripes:
         self._book, self._doorways, self._gates = book, doorways, gates
         self._clock, self._spawn = clock, spawn
         self._stripes: list[Stripe] = []
+        self._stuck: dict[int, Stuck] = {}
+        """By the keys of their links."""
         self._count = 0
 
     def of(self, remote: str) -> list[Stripe]:
         """Living stripes to a device."""
         return [stripe for stripe in self._stripes if stripe.remote == remote]
 
-    def obstacle(self, remote: str) -> str | None:
+    def carriers(self, link: Link) -> list[Connection]:
+        """Connections of the proved stripes that carry this link's slices."""
+        return [s.connection for s in self.of(link.remote) if s.home is link and s.is_proved]
+
+    def obstacle(self, remote: str, *, dialed: bool) -> str | None:
         """Why one more stripe to that device is not taken; None: it is, a link of any state to it exists."""
         if not self._book.of(remote):
             return "its link is gone"
         if len(self.of(remote)) >= MAX_STRIPES:
             return f"it has {MAX_STRIPES} already"
-        if sum(not stripe.is_proved for stripe in self._stripes) >= MAX_UNPROVED:
+        if not dialed and not self._has_room(admitted=self._book.used(remote) is not None):
             return "too many others are being proved"
         return None
+
+    def line_of(self, remote: str) -> Line | None:
+        """Where a device that dials a stripe waits; None: it has no link, and is not heard."""
+        if self._book.used(remote) is not None:
+            return Line.STRIPE
+        return Line.LINK if self._book.of(remote) else None
+
+    def has_room(self) -> bool:
+        """Whether one more stripe may come of a device that has an admitted link."""
+        return self._has_room(admitted=True)
+
+    def wanting(self) -> dict[int, str]:
+        """Links whose stripes are this end's to open, and their devices: it dialed them, their frames are
+        taken, and they have a wire.
+        """
+        return {
+            link.key: link.remote
+            for link in self._book.admitted
+            if link.state.dialed and link.wire.chained and not link.wire.fallback
+        }
+
+    def give_up(self, key: int) -> None:
+        """A link, by its key, left the chain: stripes that this end opened for it go, but for those that
+        serve another one which wants them.
+        """
+        wanting = self.wanting()
+        for stripe in list(self._stripes):
+            serves = stripe.home is not None and stripe.home.key in wanting
+            if stripe.dialed and not serves and any(link.key == key for link in stripe.links):
+                stripe.give_up()
 
     def take(self, connection: Connection) -> Stripe | None:
         """Take a connection that is a stripe, dialed or incoming; None: it is closed (`obstacle`)."""
         remote = connection.remote
-        if self.obstacle(remote) is not None:
+        if self.obstacle(remote, dialed=connection.dialed) is not None:
             self._spawn(connection.close())
             return None
         self._count += 1
@@ -277,7 +129,7 @@ class Stripes:
         stripe.start()
         return stripe
 
-    async def prove(self, connection: Connection, name: str) -> None:
+    async def prove(self, connection: Connection, name: str) -> Stripe:
         """Take a stripe that this device dialed, and return once it is proved.
 
         Raises
@@ -285,12 +137,13 @@ class Stripes:
         LinkFailed
             With the reason why it did not come to be.
         """
-        why = self.obstacle(connection.remote)
+        why = self.obstacle(connection.remote, dialed=True)
         stripe = self.take(connection)
         if stripe is not None:
             why = await asyncio.shield(stripe.done)
-        if why is not None:
-            raise no_stripe(name, why)
+        if stripe is None or why is not None:
+            raise no_stripe(name, why or "")
+        return stripe
 
     def settle(self, remote: str) -> None:
         """Links of that device changed: its stripes serve the one that is used, and end with their last."""
@@ -311,15 +164,43 @@ class Stripes:
             if stripe.home is link:
                 stripe.close("another device has its id")
 
-    def tick(self, now: float) -> None:
-        """Time passes."""
+    def tick(self, now: float, quiet: Callable[[Link], float]) -> None:
+        """Time passes.
+
+        Parameters
+        ----------
+        quiet
+            Seconds since anything was heard over a link; infinity while nobody is to be judged.
+        """
         for stripe in list(self._stripes):
             stripe.tick(now)
+        links = {link.key: link for link in self._book.admitted}
+        self._stuck = {key: self._stuck.get(key) or Stuck(now) for key in links}
+        for key, link in links.items():
+            self._look(link, self._stuck[key], now, quiet(link))
 
     def close(self) -> None:
         """This device leaves."""
         for stripe in list(self._stripes):
             stripe.close("this device left the room")
+
+    def _look(self, link: Link, decider: Stuck, now: float, quiet: float) -> None:
+        """What nothing comes through is told to the link's wire; of that, its stripes are closed."""
+        stripes = [s for s in self.of(link.remote) if s.home is link and s.is_proved]
+        stats = {OWN: link.connection.stats()} | {s.key: s.connection.stats() for s in stripes}
+        said = {key: counts.stuck_s for key, counts in stats.items() if counts is not None}
+        stuck = decider.tick(now, quiet, said)
+        link.wire.counted(stats, stuck)
+        for stripe in stripes:
+            counts = stats[stripe.key]
+            if stripe.key in stuck:
+                stripe.close("nothing comes through it")
+            elif counts is not None and not counts.in_flight and link.wire.alive.idle_s < IN_USE_S:
+                stripe.ask()
+
+    def _has_room(self, *, admitted: bool) -> bool:
+        unproved = [s for s in self._stripes if not (s.is_proved or s.dialed)]
+        return sum((self._book.used(s.remote) is not None) is admitted for s in unproved) < MAX_UNPROVED
 
     def _changed(self, stripe: Stripe) -> None:
         if stripe.is_closed:

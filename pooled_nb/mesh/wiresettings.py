@@ -24,6 +24,10 @@ class WireSettings:
     twice: bool = True
 
 
+SCTP = "POOLED_SCTP"
+"""Environment variable that switches the tuned association off (`sctp.judge`), and its one value."""
+STOCK = "stock"
+
 DEFAULT = WireSettings()
 
 ONE_MACHINE = WireSettings(keepalive_ms=0.0, stripes=0)

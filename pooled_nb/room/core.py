@@ -151,6 +151,17 @@ class DeviceLine(Struct, frozen=True, kw_only=True):
     held_gb: float = 0.0
     progress: int | None = None
     rtt_ms: float | None = None
+    """Round trip of the last minute's pings, median; as people read it (`lines.milliseconds`)."""
+    rtt_p95_ms: float | None = None
+    """What 19 of 20 of them stayed below; None: too few were seen."""
+    loss: float | None = None
+    """Share of this device's packets to it that had to be sent again, 0 to 1; None: not known."""
+    queued_bytes: int = 0
+    """Bytes of frames for it that wait on this device."""
+    stripes: int = 0
+    """Connections to it beside the link's own (PROTOCOL section 5)."""
+    wanted: int = 0
+    """As many of them this device opens; 0 where the other one does."""
     path: str = "unknown"
     out: str = ""
     """Why it holds no layers, in a word."""

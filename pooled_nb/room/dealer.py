@@ -229,7 +229,7 @@ class Dealer:
         )
         workers = [s.id for s in deal.seats[1:]]
         self._mesh.spare(workers)
-        self._mesh.chain(workers)
+        self._mesh.chain(workers, largest=deal.largest(self.model.dim))
         start = self.start
         try:
             trouble = await start.run()
@@ -264,7 +264,7 @@ class Dealer:
             self._numbers[id] = self._numbers.pop(was)
         if was in self._dealt_over:
             self._dealt_over[id] = self._dealt_over.pop(was)
-        self._mesh.chain([s.id for s in seats[1:]])
+        self._mesh.chain([s.id for s in seats[1:]], largest=self.deal.largest(self.model.dim))
 
     def reload(self, id: str) -> None:
         """Tell a device once more what it holds: one that still does is ready at once (section 3)."""

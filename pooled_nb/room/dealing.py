@@ -65,6 +65,10 @@ class Deal:
         """Layers by id, as the wire says them."""
         return {s.id: [s.lo, s.hi] for s in self.seats}
 
+    def largest(self, dim: int) -> int:
+        """Payload bytes of its largest frame: a prompt's, or a verify frame's of 63 columns (section 5)."""
+        return max(self.cols, self.width, 63) * dim * ENCODING[self.dtype].width
+
     def seat(self, id: str) -> Seat | None:
         """The seat of this device."""
         return next((s for s in self.seats if s.id == id), None)

@@ -92,7 +92,7 @@ class DeviceRoom(NotHost, Networking):
         ways: Ways | None = None,
         copies: str = "",
     ) -> None:
-        self.code = code
+        self.code, self._clock = code, clock
         self.on_change: Callable[[], None] = unheard
         self.on_notice: Callable[[str], None] = unheard
         self._ways = ways
@@ -116,7 +116,6 @@ class DeviceRoom(NotHost, Networking):
             say=self._say,
         )
         self.transcript = Transcript()
-        self._clock = clock
         self._lending = Lending(
             mesh=self.mesh,
             clock=clock,

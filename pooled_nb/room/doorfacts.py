@@ -13,6 +13,7 @@ Trust = Literal["", "proved", "confirmed", "first"]
 """How this device knows its host: key or pass was proved; a person compared the digits; not at all."""
 Starts = Literal["all", "host"]
 RelayFrom = Literal["", "settings", "environment", "server"]
+Auto = Literal["auto"]
 
 
 class GateChoices(Struct, frozen=True, kw_only=True):
@@ -69,11 +70,26 @@ class Invite(Struct, frozen=True, kw_only=True):
         return [("code", self.code)]
 
 
+class WireChoice(Struct, frozen=True, kw_only=True):
+    """How frames travel (PROTOCOL section 5); None: not said. ``"auto"``: what fits the place.
+
+    ``stripes``: more connections for a link of the chain that this device dials, 0 to 8; ``twice``: small
+    frames go over two of them; ``keepalive_ms``: milliseconds without a slice after which a link in use sends
+    a byte, 0: never; ``transport``: what makes the connections, ``"aiortc"`` or ``"wrtc"`` (an extra).
+    """
+
+    stripes: int | Auto | None = None
+    twice: bool | Auto | None = None
+    keepalive_ms: float | Auto | None = None
+    transport: str | None = None
+
+
 class NetworkFacts(Struct, frozen=True, kw_only=True):
     """By which ways this device reaches others. Holds no secret.
 
     ``signaling``: the server that answered, as people know it, and whether it is ``up`` now; ``relay``: host
-    and port of the TURN server, empty where there is none, and whence it is known.
+    and port of the TURN server, empty where there is none, and whence it is known; ``wire``: how frames
+    travel, None where no room says so; ``later``: what of it will be otherwise in the next room.
     """
 
     signaling: str = ""
@@ -82,19 +98,26 @@ class NetworkFacts(Struct, frozen=True, kw_only=True):
     relay: str = ""
     relay_from: RelayFrom = ""
     relay_only: bool = False
+    wire: WireChoice | None = None
+    later: WireChoice = WireChoice()
 
 
 class NetworkChoice(Struct, frozen=True, kw_only=True):
     """What a person sets in the network box; None: as it was.
 
     ``turn`` as of ``POOLED_TURN`` (a secret; empty: none); ``stun``: URLs in order, empty: none;
-    ``remember``: also for later rooms, in a file that only this user can read.
+    ``remember``: also for later rooms, in a file that only this user can read; the last four as of
+    `WireChoice`: those of an open room stay as they are.
     """
 
     turn: str | None = None
     stun: list[str] | None = None
     relay_only: bool | None = None
     remember: bool = False
+    stripes: int | Auto | None = None
+    twice: bool | Auto | None = None
+    keepalive_ms: float | Auto | None = None
+    transport: str | None = None
 
     def __repr__(self) -> str:
         turn = None if self.turn is None else "…"

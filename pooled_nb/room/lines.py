@@ -6,6 +6,7 @@ from pooled_nb.mesh.gatekeeper import Request
 from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.names import clean, without_digits
+from pooled_nb.mesh.telemetry import NOTHING
 from pooled_nb.room.core import DeviceLine, Role
 from pooled_nb.room.doorfacts import LobbyLine
 
@@ -42,6 +43,7 @@ def device_line(
     """
     me = member.id == mesh.id
     facts = None if me else mesh.facts(member.id)
+    recent = facts.recent if facts else NOTHING
     meta = member.meta
     lends = not dealt and meta.webgpu and (meta.contrib_gb or 0) > 0
     role: Role = "host" if member.id == mesh.creator else "worker" if layers or lends else "guest"
@@ -54,13 +56,31 @@ def device_line(
         layers=layers,
         held_gb=held_gb,
         progress=progress,
-        rtt_ms=facts.rtt_s * 1e3 if facts and facts.rtt_s is not None else None,
+        rtt_ms=milliseconds(recent.rtt_s),
+        rtt_p95_ms=milliseconds(recent.rtt_p95_s),
+        loss=share(recent.loss),
+        queued_bytes=facts.queued if facts else 0,
+        stripes=facts.stripes if facts else 0,
+        wanted=facts.wanted if facts else 0,
         path="" if me else facts.path if facts else "unknown",
         out=out,
         me=me,
         silent_s=silent_s,
         patience_s=patience_s,
     )
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Of a round trip, in steps that a person notices: a panel does not move for each microsecond."""
+    if seconds is None:
+        return None
+    ms = seconds * 1e3
+    return round(ms, 1) if ms < 10 else float(round(ms)) if ms < 100 else float(round(ms, -1))
+
+
+def share(part: float | None) -> float | None:
+    """Of packets, in steps of a tenth of a percent, from 10 % on of one percent."""
+    return None if part is None else round(part, 3 if part < 0.1 else 2)
 
 
 def lobby_line(request: Request) -> LobbyLine:

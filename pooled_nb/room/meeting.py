@@ -14,7 +14,7 @@ from pooled_nb.mesh.signalserver import SignalServer
 from pooled_nb.mesh.wiresettings import DEFAULT, ONE_MACHINE, WireSettings
 from pooled_nb.room.core import unheard
 from pooled_nb.room.keeping import SavedGate
-from pooled_nb.room.ways import is_local
+from pooled_nb.room.ways import Ways, is_local
 
 LOCAL = "local"
 
@@ -158,6 +158,7 @@ def lan_address() -> str:
     return next(iter(own_addresses()), "127.0.0.1")
 
 
-def wiring(servers: Sequence[str]) -> WireSettings:
-    """How the links of a room at these servers carry frames."""
-    return ONE_MACHINE if all(is_local(specs.parse(s).base) for s in servers) else DEFAULT
+def wiring(servers: Sequence[str], ways: Ways | None = None) -> WireSettings:
+    """How the links of a room at these servers carry frames, or as was set."""
+    fits = ONE_MACHINE if all(is_local(specs.parse(s).base) for s in servers) else DEFAULT
+    return fits if ways is None else ways.wiring(fits)

@@ -29,6 +29,10 @@ class NetworkBox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     turn: _Text | None = None
     stun: Annotated[list[_Text], Meta(max_length=8)] | None = None
     relay_only: bool | None = None
+    stripes: int | None = None
+    twice: bool | None = None
+    keepalive_ms: float | None = None
+    transport: _Text | None = None
 
     def __repr__(self) -> str:
         turn = None if self.turn is None else "…"

@@ -117,6 +117,7 @@ async def host(
     choices = gate or GateChoices()
     room_code = taken.room.code if taken else codes.parse(code).code if code else codes.draw()
     clock = LoopClock()
+    ways = Ways(clock, network)
     async with contextlib.AsyncExitStack() as undo:
         claim = taken.claim if taken else await asyncio.to_thread(keeping.claim_gate, room_code)
         undo.push_async_callback(_give_back, claim)
@@ -142,7 +143,6 @@ async def host(
         drafts = await _drafts(shard, draft if speculate else NO_DRAFTS, found, say)
         say(90, "opening the room")
         tokens = context(ctx, found.max_ctx)
-        ways = Ways(clock, network)
         closing = await undo.enter_async_context(contextlib.AsyncExitStack())
         place = await meeting.place_of(servers, to_lan=lan, saved=claim.saved)
         closing.push_async_callback(place.close)
@@ -162,8 +162,8 @@ async def host(
             model=found,
             shard=shard,
             new_shard=lambda: open_shard(process=process),
-            network=RtcNetwork(clock, ways.policy, ways.ready),
-            wiring=meeting.wiring(place.specs),
+            network=RtcNetwork(clock, ways.policy, ways.ready, transport=ways.transport),
+            wiring=meeting.wiring(place.specs, ways),
             clock=clock,
             name=name_of(name),
             meta=meta_of(facts, lends),
@@ -328,8 +328,8 @@ async def join(
         claim = await asyncio.to_thread(keeping.claim_pass, invite.code, called)
         room = DeviceRoom(
             code=invite.code,
-            network=RtcNetwork(clock, ways.policy, ways.ready),
-            wiring=meeting.wiring(specs),
+            network=RtcNetwork(clock, ways.policy, ways.ready, transport=ways.transport),
+            wiring=meeting.wiring(specs, ways),
             clock=clock,
             name=called,
             meta=meta,

@@ -20,7 +20,7 @@ from msgspec import Meta, structs
 
 from pooled_nb.mesh import ownfiles
 from pooled_nb.room import keeping
-from pooled_nb.room.doorfacts import GateChoices, NetworkChoice
+from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, WireChoice
 from pooled_nb.room.keeping import ROOM, Claim, Kept, SavedGate, Slot
 from pooled_nb.room.memory import Memory, SavedChat
 
@@ -48,16 +48,18 @@ class SavedWays(msgspec.Struct, frozen=True, kw_only=True):
     stun: _Urls | None = None
     relay_only: bool | None = None
     relay: bool = False
+    wire: WireChoice = WireChoice()
 
     @property
     def choice(self) -> NetworkChoice:
         """What a resumed room begins with."""
-        return NetworkChoice(stun=self.stun, relay_only=self.relay_only)
+        return NetworkChoice(stun=self.stun, relay_only=self.relay_only, **msgspec.structs.asdict(self.wire))
 
     @classmethod
     def of(cls, choice: NetworkChoice) -> SavedWays:
         """What may be kept of a person's choice."""
-        return cls(stun=choice.stun, relay_only=choice.relay_only, relay=bool(choice.turn))
+        wire = WireChoice(**{name: getattr(choice, name) for name in WireChoice.__struct_fields__})
+        return cls(stun=choice.stun, relay_only=choice.relay_only, relay=bool(choice.turn), wire=wire)
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 What a person chose for this room counts before what is remembered (`networkbox`), that before the
 environment (``POOLED_TURN``, ``POOLED_STUN``, ``POOLED_RELAY_ONLY``), and a relay of the deployment
-(`turnapi`) counts last. Asked for each new connection: what changed counts from the next one on.
+(`turnapi`) counts last. Asked for each new connection: what changed counts from the next one on. How frames
+travel over it is the room's from its opening on (`wirechoice`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from pooled_nb.errors import BadOption
-from pooled_nb.mesh import turn
+from pooled_nb.mesh import stacks, turn
 from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.ice import PUBLIC_STUN, IcePolicy, TurnServer
 from pooled_nb.mesh.turnapi import Fetch, TurnApi
 from pooled_nb.mesh.unseen import Unseen
-from pooled_nb.room import networkbox
-from pooled_nb.room.doorfacts import NetworkChoice, NetworkFacts, RelayFrom
+from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
+from pooled_nb.room import networkbox, wirechoice
+from pooled_nb.room.doorfacts import NetworkChoice, NetworkFacts, RelayFrom, WireChoice
 from pooled_nb.room.networkbox import NetworkBox
 
-YES = ("1", "true", "yes", "on")
-NO = ("", "0", "false", "no", "off")
+YES, NO = wirechoice.YES, ("", *wirechoice.NO)
+_WAYS = ("turn", "stun", "relay_only")
 
 
 class Signaled(Protocol):
@@ -69,7 +71,7 @@ class Ways:
     Raises
     ------
     BadOption
-        The choice cannot be read. No text of it is repeated.
+        The choice cannot be read, or what is said of the wire is not to be had. No text of it is repeated.
     """
 
     def __init__(
@@ -87,6 +89,10 @@ class Ways:
         self._box = networkbox.read() if box is None else box
         self._environment: Chosen | None = None
         self._mine = _chosen(self._choice, self._box)
+        self._wires = (*map(wirechoice.said, (self._choice, self._box)), wirechoice.from_env(self._env))
+        wirechoice.check_transport(wirechoice.settled(DEFAULT, *self._wires).transport)
+        self._fits = DEFAULT
+        self._wire: WireChoice | None = None
         self._base = ""
         self._api: TurnApi | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -127,6 +133,16 @@ class Ways:
         self.policy(base)
         if self._api is not None:
             await self._api.ready()
+
+    def wiring(self, fits: WireSettings) -> WireSettings:
+        """How the links of this room carry frames; ``fits``: what does without any setting."""
+        self._fits, self._wire = fits, wirechoice.settled(fits, *self._wires)
+        return wirechoice.settings(self._wire)
+
+    @property
+    def transport(self) -> str:
+        """What makes this room's connections."""
+        return wirechoice.settled(DEFAULT, *self._wires).transport or stacks.DEFAULT
 
     @property
     def has_relay(self) -> bool:
@@ -176,6 +192,8 @@ class Ways:
             relay=relays[0].place if relays else "",
             relay_from=self.relay_from,
             relay_only=not local and self.relay_only,
+            wire=self._wire,
+            later=self._later(),
         )
 
     async def choose(self, choice: NetworkChoice) -> None:
@@ -184,9 +202,15 @@ class Ways:
         Raises
         ------
         BadOption
-            It cannot be read, and nothing changed; or it counts, and cannot be remembered. No text of it is
-            repeated.
+            It cannot be read, and nothing changed; or it counts, and cannot be remembered; or it would change
+            how frames travel in an open room. No text of it is repeated.
         """
+        if (wire := wirechoice.said(choice)) != WireChoice() and not choice.remember:
+            raise BadOption(
+                "How frames travel in an open room stays as it is.",
+                "Say --remember (remember=True), too: your next room begins with that.",
+            )
+        wirechoice.check_transport(wire.transport)
         async with self._choosing:  # each reads what the one before wrote
             merged = _merged(self._choice, choice)
             box = self._box
@@ -201,6 +225,14 @@ class Ways:
                 await asyncio.get_running_loop().run_in_executor(None, networkbox.write, box)
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _later(self) -> WireChoice:
+        """How frames will travel otherwise in the next room, by what was remembered since this one opened."""
+        _, before, env = self._wires
+        box = wirechoice.said(self._box)
+        if self._wire is None or box == before:
+            return WireChoice()
+        return wirechoice.differs(self._wire, wirechoice.settled(self._fits, box, env))
 
     @staticmethod
     def _none() -> tuple[tuple[TurnServer, ...], RelayFrom]:
@@ -271,6 +303,7 @@ def remember(choice: NetworkChoice) -> NetworkFacts:
     BadOption
         It cannot be read, and nothing changed; or it cannot be saved. No text of it is repeated.
     """
+    wirechoice.check_transport(wirechoice.said(choice).transport)
     box = _remembered(networkbox.read(), choice)
     mine = _chosen(NetworkChoice(), box)
     if _says_something(choice):
@@ -280,6 +313,7 @@ def remember(choice: NetworkChoice) -> NetworkFacts:
         relay=mine.relay.place if mine.relay else "",
         relay_from="settings" if mine.relay else "",
         relay_only=bool(mine.relay_only),
+        later=wirechoice.said(box),
     )
 
 
@@ -302,6 +336,8 @@ def _is_far(base: str) -> bool:
 
 def _chosen(choice: NetworkChoice, box: NetworkBox) -> Chosen:
     """What this user's settings say, this room's before what is remembered. Raises `BadOption`."""
+    wirechoice.said(choice)
+    wirechoice.said(box, of="The network box's")
     said, setting = (choice.turn, "turn") if choice.turn is not None else (box.turn, "The network box")
     said = None if said is None else Unseen(said)
     off = said is not None and said.strip().lower() == turn.OFF
@@ -328,16 +364,15 @@ def _from_env(said: Unseen, stun: str, only: str) -> Chosen:
 
 
 def _says_something(choice: NetworkChoice) -> bool:
-    return (choice.turn, choice.stun, choice.relay_only) != (None, None, None)
+    return any(getattr(choice, name) is not None for name in (*_WAYS, *wirechoice.FIELDS))
 
 
 def _merged(before: NetworkChoice, now: NetworkChoice) -> NetworkChoice:
-    names = ("turn", "stun", "relay_only")
-    return structs.replace(before, **{n: getattr(now, n) for n in names if getattr(now, n) is not None})
+    return structs.replace(before, **{n: getattr(now, n) for n in _WAYS if getattr(now, n) is not None})
 
 
 def _remembered(before: NetworkBox, now: NetworkChoice) -> NetworkBox:
-    """An empty text forgets the relay that was remembered."""
+    """An empty text forgets the relay that was remembered, ``auto`` how frames were to travel."""
     given: dict[str, object] = {}
     if now.turn is not None:
         given["turn"] = now.turn.strip() or None
@@ -345,4 +380,7 @@ def _remembered(before: NetworkBox, now: NetworkChoice) -> NetworkBox:
         given["stun"] = now.stun
     if now.relay_only is not None:
         given["relay_only"] = now.relay_only
+    for name in wirechoice.FIELDS:
+        if (value := getattr(now, name)) is not None:
+            given[name] = None if value == wirechoice.AUTO else value
     return structs.replace(before, **given)

@@ -13,6 +13,7 @@ from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.messages import deal
 from pooled_nb.room import onward, same
+from pooled_nb.room.framequeue import FrameQueue
 from pooled_nb.room.linking import Links, linked
 from pooled_nb.room.loadspec import Own, spec_of
 from pooled_nb.room.losses import FRAME, LINK, LOST
@@ -22,8 +23,6 @@ from pooled_nb.shard import Forwarded, Loaded, LoadSpec, Shard
 log = logging.getLogger(__name__)
 
 PROGRESS_S = 0.6
-QUEUED_FRAMES = 256
-"""Frames that may wait for the shard: what a wire may hand over at once (PROTOCOL section 5)."""
 NO_LINK = "There is no link to the next device."
 MEMORY = "This device ran out of memory. Close other programs that use it, or let it lend less."
 
@@ -91,7 +90,7 @@ class Worker:
         self._commands: set[asyncio.Task[None]] = set()
         self._loading: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
-        self._frames: asyncio.Queue[Frame] = asyncio.Queue(QUEUED_FRAMES)
+        self._frames = FrameQueue()
         self._fresh = True
         """Discard frames until one with ``reset``: after `ai-load`, and after an error."""
 
@@ -202,7 +201,7 @@ class Worker:
         self._owed = owed
         self.layers, self.progress, self.unlinked, self._fresh = keep, None, "", True
         self._loading = self._running = None
-        self._frames = asyncio.Queue(QUEUED_FRAMES)
+        self._frames = FrameQueue()
 
         # Now, not when its turn comes: what has just ended must not count as what this one asks for.
         tasks = [t for t in (loading, running) if t]

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from pooled_nb._version import __version__
 from pooled_nb.errors import BadCode
+from pooled_nb.mesh import stacks
 from pooled_nb.typed import refuse_relay, refuse_secret, stop_text
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -189,6 +190,11 @@ def _place() -> Parser:
         action="store_true",
         default=None,
         help="use nothing but the relay of POOLED_TURN",
+    )
+    place.add_argument(
+        "--transport",
+        choices=stacks.NAMES,
+        help="what makes the connections (default aiortc; wrtc takes less CPU, and is an extra)",
     )
     return place
 

@@ -115,6 +115,7 @@ def _ask(args: argparse.Namespace, code: str | None, text: str, options: dict[st
         lan=args.lan,
         stun=args.stun,
         relay_only=args.relay_only,
+        transport=args.transport,
         wait=False,
     )
     answer: Answer | None = None

@@ -53,6 +53,7 @@ def host(args: argparse.Namespace) -> int:
         starts=args.starts,
         stun=args.stun,
         relay_only=args.relay_only,
+        transport=args.transport,
         wait=False,
     )
     room.lobby_hint = "" if _has_prompt() else NOBODY_ANSWERS
@@ -99,6 +100,7 @@ def join(args: argparse.Namespace) -> int:
         folder=args.folder,
         stun=args.stun,
         relay_only=args.relay_only,
+        transport=args.transport,
         wait=False,
     )
     with opened(room) as news:

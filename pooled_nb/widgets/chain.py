@@ -11,6 +11,7 @@ from typing import Any
 
 from pooled_nb.room.core import DeviceLine, Status
 from pooled_nb.room.sentences import layer_range
+from pooled_nb.widgets import links
 from pooled_nb.widgets.formats import NONE, finite, gb, line, ms, named, number, percent
 
 Range = tuple[int, int]
@@ -68,7 +69,8 @@ def chain(status: Status) -> tuple[list[dict[str, Any]], int]:
     devices = holders(status)[:MOST]
     dealt = any(held(d) for d in devices)
     ranges = [held(d) for d in devices] if dealt else _rough(devices, status.layers)
-    rows = [_row(d, r, status) for d, r in zip(devices, ranges, strict=True)]
+    slow = links.slowest(status)
+    rows = [_row(d, r, status, slow) for d, r in zip(devices, ranges, strict=True)]
     known = [held(d) or (0, 0) for d in devices if d.gone]
     lost = told_gone(status) if status.state == "degraded" and not known else None
     rest = -sum(hi - lo for lo, hi in known)
@@ -90,8 +92,9 @@ def _rough(devices: list[DeviceLine], layers: int) -> list[Range | None]:
     return [(lo, hi) if lo < hi else None for lo, hi in pairwise(cuts)]
 
 
-def _row(d: DeviceLine, layers: Range | None, status: Status) -> dict[str, Any]:
+def _row(d: DeviceLine, layers: Range | None, status: Status, slow: links.Slow | None) -> dict[str, Any]:
     state, tone, word, more = _doing(d, status)
+    slows = slow is not None and slow.id == d.id and not more
     lent = max(0.0, finite(d.lends_gb) or 0.0)
     used = max(0.0, finite(d.held_gb) or 0.0)
     return {
@@ -106,7 +109,8 @@ def _row(d: DeviceLine, layers: Range | None, status: Status) -> dict[str, Any]:
         "state": state,
         "tone": tone,
         "word": word,
-        "more": more or ("relayed" if d.path == "relayed" else ""),
+        "more": slow.short if slow and slows else more or ("relayed" if d.path == "relayed" else ""),
+        "tip": slow.why if slow and slows else "",
         "pct": percent(d.progress) if state == "loading" else 0 if state in ("held", "dropped") else 100,
         "used": round(used, 2),
         "lent": round(lent, 2),
@@ -176,6 +180,7 @@ def _dropped(name: str, how: str, layers: Range) -> dict[str, Any]:
         "tone": "bad",
         "word": how,
         "more": "",
+        "tip": "",
         "pct": 0,
         "used": 0.0,
         "lent": 0.0,
@@ -203,4 +208,4 @@ def _hop(a: dict[str, Any], b: dict[str, Any], known: dict[str, DeviceLine]) -> 
     rtt = finite(far.rtt_ms)
     parts = [ms(rtt) if rtt is not None else NONE, path if path != "unknown" else ""]
     words = " ".join(part for part in parts if part)
-    return {"path": path, "text": words, "tip": f"{ends}: {words}"}
+    return {"path": path, "text": words, "tip": f"{ends}: {links.words(far) if rtt is not None else words}"}

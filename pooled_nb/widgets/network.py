@@ -11,7 +11,8 @@ from typing import Any
 from pooled_nb.room.core import DeviceLine, Status
 from pooled_nb.room.doorfacts import NetworkFacts
 from pooled_nb.room.sentences import listed
-from pooled_nb.widgets.formats import finite, line, ms
+from pooled_nb.widgets import links
+from pooled_nb.widgets.formats import line
 
 SERVERS = 6
 """STUN servers that are named."""
@@ -30,12 +31,11 @@ _FROM = {
     "server": "from the signaling server",
 }
 _FIRST = {"relayed": 0, "direct": 2}
-_PATHS = {"direct": "direct", "relayed": "relayed"}
 
 
 def network(status: Status, notices: Sequence[str], *, over: bool) -> dict[str, Any]:
     """The facts as words, the path to each device, and what may be set."""
-    facts = status.network
+    facts, slow = status.network, links.slowest(status)
     return {
         "may": not over and "network" in status.can,
         "rows": [
@@ -43,6 +43,7 @@ def network(status: Status, notices: Sequence[str], *, over: bool) -> dict[str, 
             _fact("STUN", *_stun(facts)),
             _fact("Relay", *_relay(facts)),
         ],
+        "slow": slow.why if slow is not None and not over else "",
         "links": _links([d for d in status.devices if not (d.me or d.gone)]),
         "relay_only": facts.relay_only,
         "forget": bool(facts.relay) and facts.relay_from == "settings",
@@ -59,7 +60,15 @@ def taken(facts: NetworkFacts | None, *, relay: bool) -> str:
 
 def nothing() -> dict[str, Any]:
     """No room is there yet."""
-    return {"may": False, "rows": [], "links": [], "relay_only": False, "forget": False, "trouble": False}
+    return {
+        "may": False,
+        "rows": [],
+        "slow": "",
+        "links": [],
+        "relay_only": False,
+        "forget": False,
+        "trouble": False,
+    }
 
 
 def _fact(label: str, tone: str, text: str) -> dict[str, str]:
@@ -100,10 +109,8 @@ def _links(others: list[DeviceLine]) -> list[dict[str, str]]:
 
 
 def _link(d: DeviceLine) -> dict[str, str]:
-    rtt = finite(d.rtt_ms)
-    words = [_PATHS.get(d.path, "path not known here"), ms(rtt) if rtt is not None else ""]
     return {
         "name": line(d.name),
         "path": {"direct": "direct", "relayed": "relay"}.get(d.path, "unknown"),
-        "text": ", ".join(word for word in words if word),
+        "text": links.words(d) or "path not known here",
     }

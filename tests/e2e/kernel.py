@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pooled_nb.mesh import stacks
 from pooled_nb.mesh.clock import Clock, LoopClock
 from pooled_nb.mesh.gatekeeper import GateSettings
 from pooled_nb.mesh.ice import IcePolicy
@@ -21,6 +22,7 @@ def kernel(
     pass_: str | None = None,
     speed: float = 1.0,
     signaling: float = 1.0,
+    transport: str = stacks.DEFAULT,
 ) -> Recorder:
     """``ask``: a room that it creates asks. ``speed``: how much faster than the wall its clock goes;
     ``signaling``: the clock of its signaling and dials alone.
@@ -28,7 +30,7 @@ def kernel(
     recorder = Recorder()
     recorder.gates = BothGates(GateSettings(ask=ask), Credentials(key=key, pass_=pass_))
     recorder.mesh = Mesh(
-        network=RtcNetwork(_clock(speed * signaling), IcePolicy.local()),
+        network=RtcNetwork(_clock(speed * signaling), IcePolicy.local(), transport=transport),
         clock=_clock(speed),
         name=name,
         meta=DeviceMeta(),

@@ -1,4 +1,4 @@
-"""What benchmarks build on: a wire, caches, devices that arrive, what an asker heard and when."""
+"""What benchmarks build on: a wire, caches, devices that arrive, carriers, what an asker heard and when."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from benchmarks import chaos, delay, engine, gate
+from benchmarks import chaos, delay, engine, gate, wire_room, wire_rows
 from benchmarks.rooms import inspect
+from benchmarks.wire_end import End
+from benchmarks.wire_pairs import Timed
 from tests.e2e.chaos import Asked, Device
 from tests.shard.tinychat import write_model
 
@@ -107,3 +109,68 @@ def test_what_is_measured_is_the_first_token_after_a_moment() -> None:
     asked = Asked(cast(Device, Told()), 1, pieces)
     assert chaos.next_piece(asked, 2.0) == 3.5
     assert asked.gap == 3.5
+
+
+CARRIERS: dict[str, dict[str, Any]] = {
+    "a link": {"kind": "link", "stripes": 0, "keepalive_ms": 0.0},
+    "a link with a stripe": {"kind": "link", "stripes": 1},
+    "aiortc alone": {"kind": "aiortc"},
+    "TCP": {"kind": "tcp"},
+}
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+async def test_carriers_bring_everything_back(name: str) -> None:
+    """DESIGN section 9: what is compared sends and hears the same; one round trip for each that was asked."""
+    near, far = End(far=False), End(far=True)
+    for end in (near, far):
+        await end.do_make(name, **CARRIERS[name])
+    try:
+        answer = await far.do_meet(name, await near.do_listen(name))
+        await near.do_met(name, answer["told"])
+        for size in (1, 10_240, 163_840):
+            assert len((await near.do_round(name, size, 2, 60.0))["s"]) == 2
+        assert (await near.do_pour(name, 3))["mb"] == pytest.approx(0.196608)
+        behind = await near.do_behind(name, 1, 60.0)
+        assert all(len(behind[what]) == 1 for what in ("byte", "small", "frame"))
+        assert behind["mb_s"] > 0
+    finally:
+        for end in (near, far):
+            await end.do_close(name)
+
+
+def test_goals_of_the_wire_are_those_of_our_link_beside_stock_aiortc() -> None:
+    """DESIGN section 9: a ratio in one run; without the peer there is no ratio, and no goal is kept."""
+    trips = {
+        wire_rows.STOCK: Timed(ms=[10.0] * 4, cpu=0.04),
+        wire_rows.LINK: Timed(ms=[6.0] * 4, cpu=0.02),
+        wire_rows.TCP: Timed(ms=[0.1] * 4, cpu=0.001),
+        wire_rows.WRTC_LINK: Timed(),
+    }
+    rows = wire_rows.round_rows("10 KB", trips, (0.6, 0.4))
+    assert [row.ok for row in rows] == [None, None, True, False, None, None]
+    assert [row.ratio for row in rows] == pytest.approx([None, None, 0.6, 0.5, 0.01, 0.025])
+    alone = wire_rows.round_rows("10 KB", {wire_rows.LINK: trips[wire_rows.LINK]}, (0.6, 0.4))
+    assert [(row.ratio, row.ok) for row in alone] == [(None, None)] * 2
+    poured = {
+        wire_rows.STOCK: Timed(ms=[1e3], cpu=2.0, mb=10.0),
+        wire_rows.LINK: Timed(ms=[1e3], cpu=0.8, mb=10.0),
+    }
+    assert [row.ok for row in wire_rows.weight_rows(poured)] == [None, None, None, True]
+
+
+def test_limits_of_the_wire_are_of_one_carrier_and_share() -> None:
+    """DESIGN section 9: a median, or the percentile that the goal names."""
+    slow = Timed(ms=[50.0] * 98 + [300.0] * 2)
+    found = {wire_rows.STOCK_LINK: slow, wire_rows.STRIPED: slow}
+    median = wire_rows.network_rows("80 KB", found, wire_rows.Limit(wire_rows.STRIPED, 150))
+    tail = wire_rows.network_rows("10 KB", found, wire_rows.Limit(wire_rows.STRIPED, 100, 0.99))
+    assert [row.ok for row in median] == [None, True]
+    assert [row.ok for row in tail] == [None, False]
+    looks = {what: Timed(ms=[30.0]) for what in ("byte", "small", "frame")}
+    behind = wire_rows.behind_rows({wire_rows.LINK: {**looks, "weights": Timed(ms=[1.0], mb=5.0)}})
+    assert [row.ok for row in behind] == [False, False, None]
+    rows = wire_room.rows_of({"clean": [100.0, 100.0], wire_room.LOSES: [110.0, 130.0]})
+    assert (rows[1].ratio, rows[1].ok) == (pytest.approx(100 / 120), False)
+    for row in [*median, *tail, *behind, *rows]:
+        json.dumps(msgspec.to_builtins(row), allow_nan=False)

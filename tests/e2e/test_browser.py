@@ -23,7 +23,7 @@ from tests.e2e.browser import Tab, tabs
 from tests.e2e.kernel import kernel
 from tests.e2e.node import peer_server
 from tests.mesh.recorder import CODE, ROOM, leave
-from tests.mesh.rtctools import served, until
+from tests.mesh.rtctools import STACKS, served, until
 from tests.shard.tinychat import write_model
 
 pytestmark = pytest.mark.timeout(150)
@@ -123,12 +123,13 @@ async def test_a_page_waits_in_the_lobby_until_a_person_decides() -> None:
             await leave(owner)
 
 
-async def test_a_page_that_offers_names_alone_is_reached_both_ways() -> None:
+@pytest.mark.parametrize("transport", STACKS)
+async def test_a_page_that_offers_names_alone_is_reached_both_ways(transport: str) -> None:
     """PROTOCOL section 2: "A browser may offer only `….local` candidates"."""
     async with served() as server, tabs(2, names=True) as (tab, other):
-        owner = kernel("host")
+        owner = kernel("host", transport=transport)
         await owner.mesh.create(CODE, [server.url])
-        guest = kernel("mira", key=KEY)
+        guest = kernel("mira", key=KEY, transport=transport)
         try:
             await tab.register(server.url)
             tab.begin("join", {"code": CODE, "key": owner.gates.keeper.key})
@@ -230,16 +231,17 @@ async def test_a_page_that_can_prove_nothing_is_entered_only_when_our_person_say
             await leave(device)
 
 
-async def test_links_and_stripes_between_a_page_and_a_kernel_are_proved_both_ways() -> None:
+@pytest.mark.parametrize("transport", STACKS)
+async def test_links_and_stripes_between_a_page_and_a_kernel_are_proved_both_ways(transport: str) -> None:
     """PROTOCOL section 4: `mesh` on device-device links, either end dialing, and alone on every stripe.
 
     PROTOCOL section 5: `swarm-wire`, `swarm-ka`, "pre-negotiated, no in-band open", carry slices to a page.
     """
     async with served() as server, tabs(2) as (dialed, dials):
-        owner = kernel("host")
+        owner = kernel("host", transport=transport)
         key = owner.gates.keeper.key
         await owner.mesh.create(CODE, [server.url])
-        worker = kernel("worker", key=key)
+        worker = kernel("worker", key=key, transport=transport)
         try:
             ids = []
             for tab in (dialed, dials):
@@ -270,7 +272,7 @@ async def test_links_and_stripes_between_a_page_and_a_kernel_are_proved_both_way
             assert worker.frames == [(ids[0], sent)]
 
             # Stripes: the kernel's to a page, a page's to the kernel, and one that proves another key.
-            await asyncio.wait_for(worker.mesh.stripe(ids[0]), 30)
+            await asyncio.wait_for(worker.mesh._dialing.stripe(ids[0]), 30)
             assert (await dialed.event("mesh", what="stripe"))["proved"]
             dials.begin("stripe", worker.mesh.id)
             assert (await dials.event("mesh", what="stripe"))["proved"]

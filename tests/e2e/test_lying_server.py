@@ -392,12 +392,12 @@ async def test_a_relay_between_two_devices_or_in_a_stripe_is_refused() -> None:
 
             middle = Middle(made.server, ROOM)
             with pytest.raises(LinkFailed):
-                await member.mesh.stripe(ROOM)
+                await member.mesh._dialing.stripe(ROOM)
             await middle.close()
 
             # Without it both come to be.
             await member.mesh.connect(lea.mesh.id)
-            await member.mesh.stripe(ROOM)
+            await member.mesh._dialing.stripe(ROOM)
         finally:
             await leave(lea)
         await until(lambda: len(made.owner.mesh.roster) == 2)

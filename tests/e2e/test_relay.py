@@ -37,7 +37,7 @@ from pooled_nb.room.ways import Ways
 from tests.e2e import netns
 from tests.e2e.netns import RELAY, SIGNAL, Net
 from tests.mesh.recorder import Recorder
-from tests.mesh.rtctools import HandClock, linked, nothing_left
+from tests.mesh.rtctools import STACKS, HandClock, linked, nothing_left
 from tests.room.rooms import ask
 from tests.shard.tinychat import write_model
 
@@ -306,16 +306,22 @@ def test_without_a_relay_relay_only_joins_nowhere(net: Net, model: Path) -> None
     net.run(scenario)
 
 
-@pytest.mark.parametrize("url", [f"turn:{RELAY}:{OWN_PORT}?transport=tcp", f"turns:{RELAY}:{TLS_PORT}"])
-def test_over_tcp_and_tls(net: Net, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+OVER_TCP = f"turn:{RELAY}:{OWN_PORT}?transport=tcp"
+
+
+@pytest.mark.parametrize("transport", STACKS)
+@pytest.mark.parametrize("url", [OVER_TCP, f"turns:{RELAY}:{TLS_PORT}"])
+def test_over_tcp_and_tls(net: Net, url: str, transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relay where UDP is blocked: a link over it carries bytes, and leaves nothing behind."""
+    if transport == "wrtc" and url != OVER_TCP:
+        pytest.skip("libwebrtc trusts a relay by the certificates built into it")
     monkeypatch.setenv("SSL_CERT_FILE", str(net.folder / "cert.pem"))
     setting = url.replace(":", ":alice:sesame@", 1)
     ours = IcePolicy(relays=(turn_of(setting),), relay_only=True)
 
     async def scenario() -> None:
         async with nothing_left():
-            near = await RtcNetwork(LoopClock(), ours).register("near", [SERVER])
+            near = await RtcNetwork(LoopClock(), ours, transport=transport).register("near", [SERVER])
             far = await RtcNetwork(LoopClock(), IcePolicy()).register("far", [SERVER])
             one, other = await linked(near, far)
             assert (one.path, other.path) == ("relayed", "relayed")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from pooled_nb import places
 from pooled_nb.doctor import channels, device, folders, place, relay, report, signaling, stun, udp, versions
@@ -97,8 +98,10 @@ def test_ranges_are_those_of_pyproject() -> None:
     assert found["torch"] == f">={low},<{high}"
     extra = ['x>=1; extra == "lan"', 'y>=2; python_version < "3"', "not a requirement !", "z"]
     assert versions.required(extra) == [("z", "")]
-    labs = {Requirement(x) for x in PROJECT["optional-dependencies"].get("lab", [])}
-    assert {f"{lab.name}{lab.specifier}" for lab in labs} <= {f"{k}{v}" for k, v in versions.EXTRAS.items()}
+    looked_at = [Requirement(x) for name in ("lab", "wrtc") for x in PROJECT["optional-dependencies"][name]]
+    assert {one.name: one.specifier for one in looked_at} == {
+        name: SpecifierSet(wants) for name, wants in versions.EXTRAS.items()
+    }
 
 
 def test_a_look_at_what_is_here() -> None:
@@ -327,7 +330,18 @@ def test_why_a_server_did_not_answer() -> None:
 
 
 def test_channels() -> None:
-    assert channels.judge(Channels(ms=50))[0].mark == "ok"
+    [found] = channels.judge(Channels(ms=50, tuned="aiortc 1.16"))
+    assert (found.mark, found.result, found.todo) == (
+        "ok",
+        "open on this machine, 50 ms; tuned for aiortc 1.16",
+        "",
+    )
+    [found] = channels.judge(Channels(ms=50, stock="aiortc 1.17.0 is another", step="Do this."))
+    assert (found.mark, found.result, found.todo) == (
+        "warn",
+        "open on this machine, 50 ms; stock aiortc (aiortc 1.17.0 is another): links are slower",
+        "Do this.",
+    )
     [found] = channels.judge(Channels(problem="no data channel opens"))
     assert found.mark == "fail"
     assert "firewall" in found.todo

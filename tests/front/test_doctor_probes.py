@@ -17,7 +17,9 @@ from pooled_nb.doctor import channels, examination, folders, network, relay, sig
 from pooled_nb.doctor.device import look as look_at_device
 from pooled_nb.doctor.examination import examined
 from pooled_nb.doctor.findings import Finding
+from pooled_nb.mesh import sctp, stacks
 from pooled_nb.mesh.addresses import own_addresses
+from pooled_nb.mesh.sctp.judge import REPORT, Judge
 from pooled_nb.mesh.signalserver import SignalServer
 from pooled_nb.mesh.turnmint import TurnMint
 from tests.front.udpservers import answering as server
@@ -150,6 +152,40 @@ async def test_data_channels_open() -> None:
         seen = await channels.look()
     assert seen.problem == ""
     assert seen.ms is not None
+    assert (seen.tuned, seen.stock, seen.step) == ("aiortc 1.16", "", "")
+
+
+async def test_data_channels_that_are_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 4: they open and work, and it is said why they are slower, and what to do."""
+    monkeypatch.setattr(sctp, "_judge", Judge(lambda: "closing a channel: what came differs", env={}))
+    async with nothing_left():
+        seen = await channels.look()
+    assert (seen.problem, seen.ms is None) == ("", False)
+    assert (seen.tuned, seen.stock, seen.step) == ("", "closing a channel: what came differs", REPORT)
+
+
+async def test_data_channels_over_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rooms would run on is looked at, not the default; where it is not there, it is said what to do."""
+    network_of = await network.read({"POOLED_TRANSPORT": stacks.DEFAULT})
+    assert network_of.transport == stacks.DEFAULT
+    if "wrtc" in stacks.available():
+        assert (await network.read({"POOLED_TRANSPORT": "wrtc"})).transport == "wrtc"
+        async with nothing_left():
+            seen = await channels.look("wrtc")
+        assert (seen.problem, seen.over, seen.tuned) == ("", "wrtc", "")
+        assert channels.judge(seen)[0].result.endswith(" ms; over wrtc")
+    monkeypatch.setattr(stacks, "available", lambda: (stacks.DEFAULT,))
+    [found] = channels.judge(await channels.look("wrtc"))
+    assert (found.mark, "not installed" in found.result) == ("fail", True)
+    assert "pooled-nb[wrtc]" in found.todo
+
+
+async def test_a_setting_of_the_wire_that_cannot_be_read_is_no_relay() -> None:
+    for env in ({"POOLED_STRIPES": "9"}, {"POOLED_SCTP": "fast"}):
+        [found] = relay.judge(await relay.look(await network.read(env)))
+        assert (found.what, found.mark) == ("network settings", "fail")
+        assert next(iter(env)) in found.result
+        assert "Choose" in found.todo
 
 
 async def test_the_models_disk() -> None:
@@ -180,7 +216,7 @@ def test_a_probe_that_hangs_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatc
     async def broken() -> list[udp.Udp]:
         raise ValueError("secret words of a library")
 
-    async def missing() -> channels.Channels:
+    async def missing(over: str) -> channels.Channels:
         raise ImportError("x", name="aiortc.something")
 
     monkeypatch.setattr(folders, "look_at_disk", hang)
@@ -295,8 +331,8 @@ async def test_probes_run_at_once() -> None:
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        for probe in (udp, channels):
-            patch.setattr(probe, "look", slow)
+        patch.setattr(udp, "look", slow)
+        patch.setattr(channels, "look", lambda over: slow())
         patch.setattr(stun, "look", lambda urls: slow())
         patch.setattr(signaling, "look", lambda servers: slow())
         patch.setattr(relay, "look", lambda ways, signal: slow())

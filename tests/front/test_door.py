@@ -10,10 +10,11 @@ import pytest
 from rich.pretty import pretty_repr
 
 import pooled_nb
+from pooled_nb import door_text
 from pooled_nb.errors import BadOption, NotReady, RoomClosed
 from pooled_nb.job import Job
 from pooled_nb.mesh.gatejoiner import WAITS_FOR_HOST
-from pooled_nb.room.doorfacts import GateChoices, NetworkChoice
+from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, NetworkFacts, WireChoice
 from pooled_nb.threads import mesh
 from tests.front.scripted import Rooms
 
@@ -41,7 +42,10 @@ def test_a_host_asks_unless_told_otherwise(rooms: Rooms) -> None:
     assert options["lan"] is True
     assert options["network"].turn == RELAY
     assert options["network"].stun == []
-    for wrong in ({"ask": "yes"}, {"starts": "me"}, {"relay_only": 1}, {"turn": 5}, {"stun": 5}):
+    pooled_nb.join("4TK-G9P", transport="aiortc").leave()
+    assert rooms.calls[-1][2]["network"] == NetworkChoice(transport="aiortc")
+    wrongs = ({"ask": "yes"}, {"starts": "me"}, {"relay_only": 1}, {"turn": 5}, {"stun": 5})
+    for wrong in (*wrongs, {"transport": "tcp"}, {"transport": 5}):
         with pytest.raises(BadOption):
             pooled_nb.host("m", **wrong)
     assert pooled_nb.current() is None
@@ -280,3 +284,27 @@ def test_a_saved_panel_forgets_the_lobby(rooms: Rooms) -> None:
     assert "leo" not in kept
     shown = room.lobby._repr_mimebundle_()
     assert all("482 021" in text and "eve" in text for text in shown.values())
+
+
+def test_how_frames_travel_in_words(rooms: Rooms) -> None:
+    """PROTOCOL section 5: stripes, small frames twice, keep-alive; and what is otherwise in the next room."""
+    room = pooled_nb.host("m")
+    facts = NetworkFacts(
+        wire=WireChoice(stripes=3, twice=True, keepalive_ms=10.0, transport="aiortc"),
+        later=WireChoice(stripes=0),
+    )
+    assert door_text.network(facts).splitlines()[-2:] == [
+        "frames     4 connections per link it dials, small ones twice, keep-alive after 10 ms, over aiortc",
+        "next room  1 connection per link it dials",
+    ]
+    alone = NetworkFacts(wire=WireChoice(stripes=0, twice=True, keepalive_ms=0.0, transport="wrtc"))
+    said = "frames     1 connection per link it dials, keep-alive off, over wrtc"
+    assert door_text.network(alone).splitlines()[-1] == said
+    assert "frames" not in door_text.network(NetworkFacts())
+    room.network(stripes=2, twice=False, keepalive_ms=5, transport="auto", remember=True)
+    wished = NetworkChoice(stripes=2, twice=False, keepalive_ms=5, transport="auto", remember=True)
+    assert rooms.core.log[-1] == ("network", wished)
+    for wrong in ({"stripes": 9}, {"twice": "on"}, {"keepalive_ms": -1}):
+        with pytest.raises(BadOption, match="Choose"):
+            room.network(**wrong, remember=True)
+    assert rooms.core.log[-1] == ("network", wished)

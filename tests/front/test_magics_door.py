@@ -33,7 +33,8 @@ def test_options_of_host_and_join(shell: InteractiveShell, rooms: Rooms) -> None
     assert options["gate"] == GateChoices(ask=False, starts="host")
     assert options["network"] == NetworkChoice(stun=["stun:a:1", "stun:b:2"], relay_only=True)
     works(shell, "%pooled leave")
-    works(shell, "%pooled join 4TK-G9P --lan")
+    works(shell, "%pooled join 4TK-G9P --lan --transport aiortc")
+    assert rooms.calls[-1][2]["network"] == NetworkChoice(transport="aiortc")
     assert rooms.calls[-1][2]["lan"] is True
 
 
@@ -133,6 +134,20 @@ def test_a_relay_is_asked_for_unseen(
 
     monkeypatch.setattr(door, "getpass", nobody)
     assert "POOLED_TURN" in fails(hosted, "%pooled network --turn")
+
+
+def test_how_frames_travel(hosted: InteractiveShell, rooms: Rooms) -> None:
+    """PROTOCOL section 5: settings of the wire, remembered for the next room."""
+    works(hosted, "%pooled network --stripes 2 --twice off --keepalive 12.5 --transport auto --remember")
+    assert rooms.core.log[-1] == (
+        "network",
+        NetworkChoice(stripes=2, twice=False, keepalive_ms=12.5, transport="auto", remember=True),
+    )
+    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, auto" in fails(hosted, "%pooled network --stripes 9")
+    assert "1 to 1,000" in fails(hosted, "%pooled network --keepalive fast --remember")
+    assert "aiortc, wrtc" in fails(hosted, "%pooled host m --transport tcp")
+    assert tab(hosted, "%pooled network --stripes ") == {*map(str, range(9)), "auto"}
+    assert tab(hosted, "%pooled network --keepalive ") == {"0", "10", "auto"}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,23 @@ def test_how_a_room_computes_is_said() -> None:
         assert text.splitlines()[1] == words
 
 
+def test_what_is_known_of_a_link() -> None:
+    """CASES, Devices: the wire's time as it is measured; what says nothing is not shown."""
+    me = device("a", layers=(0, 10), me=True)
+    far = {"rtt_ms": 18.0, "rtt_p95_ms": 41.0, "loss": 0.012, "stripes": 3, "wanted": 3, "path": "direct"}
+    status = room(me, device("<b>", layers=(10, 30), **far), device("c", rtt_ms=0.4, loss=0.0))
+    row, quiet = show.status_text(status).splitlines()[-2:]
+    assert row.endswith("18 ms (at times 41) · direct · 1.2 % lost · 4 connections")
+    assert quiet.endswith("0.4 ms")
+    assert "slower" not in show.status_text(status)
+    lossy = room(me, device("<b>", layers=(10, 30), **(far | {"loss": 0.08})))
+    for shown in show.status_bundle(lossy).values():
+        assert shown.count("so answers are slower") == 1
+    assert "<b>" not in show.status_html(lossy)
+    loading = room(me, device("b", layers=(10, 30), loss=0.08), state="loading")
+    assert "slower" not in show.status_text(loading), "no answer waits for it yet"
+
+
 @pytest.mark.parametrize("out", ["unneeded", "small", "late", "another"])
 def test_the_codes_of_the_wire_are_not_shown(out: str) -> None:
     """PROTOCOL section 6: `out` says why in a word; people read a sentence, and no word of a stranger."""

@@ -276,5 +276,6 @@ def test_options() -> None:
         "f",
     )
     args = arguments.parse(["join", "4TK-G9P", "--lan"])
-    assert (args.lan, args.relay_only, args.stun) == (True, None, None)
+    assert (args.lan, args.relay_only, args.stun, args.transport) == (True, None, None, None)
+    assert arguments.parse(["ask", "4TK-G9P", "why?", "--transport", "wrtc"]).transport == "wrtc"
     assert arguments.parse(["ask", "4TK-G9P", "turn: who is it?", "--lan"]).lan

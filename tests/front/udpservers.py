@@ -76,3 +76,18 @@ def relay(user: str, password: str) -> Answer:
         return said
 
     return answer
+
+
+def full(user: str, password: str) -> Answer:
+    """One that knows the user, and has no place for it: signed, or no client believes it (RFC 8489 9.2.5)."""
+    key = make_integrity_key(user, "here", password)
+    known = relay(user, password)
+
+    def answer(request: stun.Message, addr: tuple[str, int]) -> stun.Message | bytes | None:
+        said = known(request, addr)
+        if isinstance(said, stun.Message) and said.message_class == stun.Class.RESPONSE:
+            said = refusal(request, 486)
+            said.add_message_integrity(key)
+        return said
+
+    return answer

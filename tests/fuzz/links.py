@@ -111,6 +111,7 @@ def run(seed: str) -> None:
         wire=wire,
         keepalive=keepalive,
         on_state=None,
+        stats=lambda: None,
     )
     way = Doorway(side, "me", "them", connection.dialed, lambda: None)
     state = LinkState(

@@ -13,6 +13,7 @@ from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.newcomer import Credentials, Newcomer
+from pooled_nb.mesh.wiresettings import WireSettings
 from tests.sim.network import SimNetwork
 
 CODE = "4TKG9P"
@@ -102,7 +103,9 @@ def device(
     clock: Clock | None = None,
     **more: Any,
 ) -> Recorder:
-    """A device that is in no room yet; a room that it creates asks nobody, unless ``ask``."""
+    """A device that is in no room yet; a room that it creates asks nobody, unless ``ask``. It opens no
+    stripes of its own accord, unless its ``wiring`` says so.
+    """
     recorder = Recorder()
     recorder.gates = BothGates(GateSettings(ask=ask), credentials or Credentials())
     recorder.mesh = Mesh(
@@ -111,14 +114,14 @@ def device(
         name=name,
         meta=meta or DeviceMeta(),
         listener=recorder,
-        **{"gates": recorder.gates, **more},
+        **{"gates": recorder.gates, "wiring": WireSettings(stripes=0), **more},
     )
     return recorder
 
 
-async def room(net: SimNetwork, *names: str) -> list[Recorder]:
+async def room(net: SimNetwork, *names: str, **more: Any) -> list[Recorder]:
     """A room: the first creates it, the others join one after the other."""
-    devices = [device(net, name) for name in names]
+    devices = [device(net, name, **more) for name in names]
     await devices[0].mesh.create(CODE, ["local"])
     for other in devices[1:]:
         await other.mesh.join(CODE, ["local"])

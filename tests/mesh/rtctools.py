@@ -9,8 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from pooled_nb.mesh import descriptions, stacks
 from pooled_nb.mesh.clock import Clock, LoopClock, Timer
 from pooled_nb.mesh.endpoint import RtcEndpoint
 from pooled_nb.mesh.ice import IcePolicy
@@ -18,6 +20,17 @@ from pooled_nb.mesh.network import Channel, Connection
 from pooled_nb.mesh.rtc import RtcConnection
 from pooled_nb.mesh.rtcnetwork import RtcNetwork
 from pooled_nb.mesh.signalserver import SignalServer
+
+STACKS = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            name not in stacks.available(), reason=f"the package {name} is not installed"
+        ),
+    )
+    for name in stacks.NAMES
+]
+"""Each WebRTC stack, for a test that runs over all of them."""
 
 
 class FastClock:
@@ -104,10 +117,14 @@ async def served(clock: Clock | None = None, port: int = 0) -> AsyncIterator[Sig
 
 @contextlib.asynccontextmanager
 async def registered(
-    *servers: str, id: str | None = None, token: str | None = None, clock: Clock | None = None
+    *servers: str,
+    id: str | None = None,
+    token: str | None = None,
+    clock: Clock | None = None,
+    transport: str = stacks.DEFAULT,
 ) -> AsyncIterator[RtcEndpoint]:
     """An endpoint over loopback; its connections are closed with it."""
-    network = RtcNetwork(clock or LoopClock(), IcePolicy.local())
+    network = RtcNetwork(clock or LoopClock(), IcePolicy.local(), transport=transport)
     endpoint = await network.register(id, list(servers), token=token)
     try:
         yield endpoint
@@ -133,6 +150,41 @@ async def opened(*connections: Connection) -> None:
         await until(
             lambda c=connection: c.control.is_open and c.wire.is_open and c.keepalive.is_open  # type: ignore[misc]
         )
+
+
+class Pair:
+    """Makes both ends of a connection, without signaling; of one stack each."""
+
+    def __init__(self, near: str, far: str) -> None:
+        self.stacks = stacks.get(near), stacks.get(far)
+
+    def __call__(
+        self, clock: Clock | None = None, label: str = "dc_1", ice: IcePolicy | None = None
+    ) -> tuple[RtcConnection, RtcConnection]:
+        clock, ice = clock or LoopClock(), ice or IcePolicy.local()
+        return self.end(0, clock, label, ice), self.end(1, clock, label, ice)
+
+    def end(self, side: int, clock: Clock, label: str, ice: IcePolicy) -> RtcConnection:
+        """The dialer is 0, the dialed 1."""
+        return RtcConnection(
+            remote=("far", "near")[side],
+            connection_id="dc_1",
+            label=label,
+            dialed=side == 0,
+            clock=clock,
+            ice=ice,
+            stack=self.stacks[side],
+        )
+
+
+async def join(near: RtcConnection, far: RtcConnection) -> None:
+    answer = await far.answer(descriptions.take(await near.offer()))
+    await near.accept(descriptions.take(answer))
+    await opened(near, far)
+
+
+async def close(*connections: Connection) -> None:
+    await asyncio.gather(*(c.close() for c in connections))
 
 
 async def linked(a: RtcEndpoint, b: RtcEndpoint, label: str = "") -> tuple[Connection, Connection]:

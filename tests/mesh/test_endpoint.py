@@ -25,13 +25,13 @@ from tests.mesh.rtctools import (
 )
 
 
-async def test_both_directions():
+async def test_both_directions(transport: str):
     """PROTOCOL section 2: all devices dial the creator; a link serves both directions; a stripe says so."""
     async with (
         nothing_left(),
         served() as server,
-        registered(server.url, id=ROOM) as host,
-        registered(server.url) as guest,
+        registered(server.url, id=ROOM, transport=transport) as host,
+        registered(server.url, transport=transport) as guest,
     ):
         near, far = await linked(guest, host)
         assert (near.remote, far.remote) == (ROOM, guest.id)
@@ -51,13 +51,13 @@ async def test_both_directions():
             assert await answer.get() == b"answer"
 
 
-async def test_a_megabyte_each_way():
+async def test_a_megabyte_each_way(transport: str):
     """PROTOCOL section 5: slices on channel 77 arrive whole and in order, both ways at once."""
     async with (
         nothing_left(),
         served() as server,
-        registered(server.url, id=ROOM) as host,
-        registered(server.url) as guest,
+        registered(server.url, id=ROOM, transport=transport) as host,
+        registered(server.url, transport=transport) as guest,
     ):
         near, far = await linked(guest, host)
         boxes = Inbox(near.wire), Inbox(far.wire)
@@ -109,14 +109,14 @@ async def test_one_who_leaves_while_dialed():
         silent.close()
 
 
-async def test_the_room_goes_on_without_signaling():
+async def test_the_room_goes_on_without_signaling(transport: str):
     """PROTOCOL section 2: links live on when signaling is gone; a new device joins as soon as it is back."""
     async with nothing_left():
         server = await SignalServer.start()
         clock = FastClock(20)
         async with (
-            registered(server.url, id=ROOM, clock=clock) as host,
-            registered(server.url, clock=clock) as guest,
+            registered(server.url, id=ROOM, clock=clock, transport=transport) as host,
+            registered(server.url, clock=clock, transport=transport) as guest,
         ):
             outages: list[bool] = []
             host.on_outage = outages.append
@@ -131,7 +131,7 @@ async def test_the_room_goes_on_without_signaling():
             again = await SignalServer.start(port=server.port)
             await until(lambda: host.is_up and guest.is_up)
             assert outages in ([True], [True, False])
-            async with registered(again.url) as late:
+            async with registered(again.url, transport=transport) as late:
                 newcomer, _ = await linked(late, host)
                 assert newcomer.control.is_open
             assert near.control.is_open
@@ -152,12 +152,12 @@ async def test_takeover_by_token():
             assert len(server) == 2
 
 
-async def test_who_dialed_before_the_room_listened():
+async def test_who_dialed_before_the_room_listened(transport: str):
     """PROTOCOL section 2: the server hands over at once what waited for the id; none of it is lost."""
-    async with nothing_left(), served() as server, registered(server.url) as guest:
+    async with nothing_left(), served() as server, registered(server.url, transport=transport) as guest:
         dial = asyncio.create_task(guest.dial(ROOM))
         await until(lambda: server._board._waiting)
-        async with registered(server.url, id=ROOM) as host:
+        async with registered(server.url, id=ROOM, transport=transport) as host:
             await until(lambda: host._held)
             incoming: list[Connection] = []
             host.on_connection = incoming.append
@@ -166,11 +166,14 @@ async def test_who_dialed_before_the_room_listened():
             assert incoming[0].remote == guest.id
 
 
-async def test_closing_while_dialing():
+async def test_closing_while_dialing(transport: str):
     """PROTOCOL section 2: leaving the server ends what is being made, and connections that stand stay."""
     async with nothing_left(), served() as server:
         silent = await raw(server, "silent")
-        async with registered(server.url, id=ROOM) as host, registered(server.url) as guest:
+        async with (
+            registered(server.url, id=ROOM, transport=transport) as host,
+            registered(server.url, transport=transport) as guest,
+        ):
             near, far = await linked(guest, host)
             dial = asyncio.create_task(guest.dial("silent"))
             await silent.hear("OFFER")
@@ -212,10 +215,10 @@ async def test_an_offer_that_this_device_cannot_answer(monkeypatch, caplog):
     assert all(record.levelname == "INFO" for record in caplog.records if "endpoint" in record.name)
 
 
-async def test_cancelling_a_dial():
+async def test_cancelling_a_dial(transport: str):
     async with nothing_left(), served() as server:
         silent = await raw(server, "silent")
-        async with registered(server.url) as guest:
+        async with registered(server.url, transport=transport) as guest:
             dial = asyncio.create_task(guest.dial("silent"))
             await silent.hear("OFFER")
             dial.cancel()

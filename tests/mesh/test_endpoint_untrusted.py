@@ -13,7 +13,7 @@ from pooled_nb.mesh import endpoint as endpoint_module
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.endpoint import RtcEndpoint
 from pooled_nb.mesh.ice import IcePolicy
-from pooled_nb.mesh.network import Connection
+from pooled_nb.mesh.network import Connection, Line
 from tests.mesh.rtctools import ROOM, linked, nothing_left, offer_text, raw, registered, said, served, until
 
 
@@ -87,7 +87,7 @@ async def test_an_answer_with_two_certificates():
 async def test_incoming_connections_are_bounded(monkeypatch):
     """PROTOCOL section 3: strangers cannot make this device open connections without end."""
     monkeypatch.setattr(endpoint_module, "MAX_NEW", 5)
-    monkeypatch.setattr(endpoint_module, "MAX_NEW_PER_DEVICE", 3)
+    monkeypatch.setattr(endpoint_module, "MAX_NEW_PER_DEVICE", dict.fromkeys(Line, 3))
     async with nothing_left(), served() as server:
         one, two = await raw(server, "one"), await raw(server, "two")
         async with registered(server.url, id=ROOM) as host:

@@ -18,6 +18,7 @@ from pooled_nb.errors import LinkFailed
 from pooled_nb.mesh import descriptions, gathering, ice, relay
 from pooled_nb.mesh.gathering import Gathering
 from pooled_nb.mesh.ice import IcePolicy, TurnServer
+from pooled_nb.mesh.stacks.over_aiortc import configuration
 from tests.front.udpservers import answering, binding, refusal
 from tests.front.udpservers import relay as turn_server
 from tests.mesh.rtctools import nothing_left, until
@@ -46,9 +47,9 @@ def has_v6() -> bool:
 
 async def gathered(policy: IcePolicy) -> tuple[Gathering, str]:
     """What was found, and the text that would be signaled."""
-    pc = RTCPeerConnection(policy.configuration())
+    pc = RTCPeerConnection(configuration())
     pc.createDataChannel("x")
-    found = policy.apply(pc)
+    found = Gathering(policy, pc, limit=ice.GATHER_S)
     await pc.setLocalDescription(await pc.createOffer())
     sdp = descriptions.outgoing(pc.localDescription.sdp, relay_only=found.relay_only)
     await pc.close()
@@ -228,9 +229,9 @@ async def test_a_relay_that_is_gone_is_not_waited_for_at_the_end(monkeypatch: py
     gone = False
     async with nothing_left(), answering(lambda m, a: None if gone else server(m, a)) as port:
         policy = IcePolicy(relays=(at(port),))
-        pc = RTCPeerConnection(policy.configuration())
+        pc = RTCPeerConnection(configuration())
         pc.createDataChannel("x")
-        policy.apply(pc)
+        Gathering(policy, pc, limit=ice.GATHER_S)
         await pc.setLocalDescription(await pc.createOffer())
         gone = True
         await asyncio.wait_for(pc.close(), 2)

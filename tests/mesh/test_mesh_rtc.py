@@ -1,4 +1,4 @@
-"""The same meshes over aiortc and our signaling server, on loopback (DESIGN section 4)."""
+"""The same meshes over each WebRTC stack and our signaling server, on loopback (DESIGN section 4)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pooled_nb.mesh.network import Channel
 from pooled_nb.mesh.newcomer import Credentials
 from pooled_nb.mesh.rtcnetwork import RtcNetwork
 from pooled_nb.mesh.signalserver import SignalServer
+from pooled_nb.mesh.wiresettings import WireSettings
 from tests.mesh.recorder import CODE, ROOM, BothGates, Recorder
 
 
@@ -24,22 +25,23 @@ async def until(done: object, seconds: float = 30.0) -> None:
             await asyncio.sleep(0.02)
 
 
-def device(clock: LoopClock, name: str) -> Recorder:
+def device(clock: LoopClock, name: str, transport: str) -> Recorder:
     """One that is in no room yet; a room that it creates asks nobody."""
     recorder = Recorder()
     recorder.gates = BothGates(GateSettings(ask=False), Credentials())
     recorder.mesh = Mesh(
-        network=RtcNetwork(clock, IcePolicy(local_only=True)),
+        network=RtcNetwork(clock, IcePolicy(local_only=True), transport=transport),
         clock=clock,
         name=name,
         meta=DeviceMeta(),
         listener=recorder,
         gates=recorder.gates,
+        wiring=WireSettings(stripes=0),  # those that there are, a test opens itself
     )
     return recorder
 
 
-async def test_three_meshes_over_real_webrtc() -> None:
+async def test_three_meshes_over_real_webrtc(transport: str) -> None:
     """PROTOCOL sections 2, 3 and 5: a room, a link on demand, frames around the chain in order, and a clean
     end.
     """
@@ -47,7 +49,11 @@ async def test_three_meshes_over_real_webrtc() -> None:
     server = await SignalServer.start(host="127.0.0.1", port=0)
     clock = LoopClock()
 
-    host, one, two = device(clock, "host"), device(clock, "one"), device(clock, "two")
+    host, one, two = (
+        device(clock, "host", transport),
+        device(clock, "one", transport),
+        device(clock, "two", transport),
+    )
     await host.mesh.create(CODE, [server.url])
     await asyncio.gather(one.mesh.join(CODE, [server.url]), two.mesh.join(CODE, [server.url]))
     await asyncio.gather(one.mesh.connect(two.mesh.id), two.mesh.connect(one.mesh.id))
@@ -83,7 +89,7 @@ async def test_three_meshes_over_real_webrtc() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_stripe_over_real_webrtc() -> None:
+async def test_a_stripe_over_real_webrtc(transport: str) -> None:
     """PROTOCOL sections 4 and 5: a stripe between two devices and one to the creator, each with a certificate
     and proofs of its own; slices of one frame go over it, both ways, and a proof of one is worth nothing on
     the other.
@@ -91,14 +97,18 @@ async def test_a_stripe_over_real_webrtc() -> None:
     before = asyncio.all_tasks()
     server = await SignalServer.start(host="127.0.0.1", port=0)
     clock = LoopClock()
-    host, one, two = device(clock, "host"), device(clock, "one"), device(clock, "two")
+    host, one, two = (
+        device(clock, "host", transport),
+        device(clock, "one", transport),
+        device(clock, "two", transport),
+    )
     await host.mesh.create(CODE, [server.url])
     await asyncio.gather(one.mesh.join(CODE, [server.url]), two.mesh.join(CODE, [server.url]))
     for other in (host, two):
         await one.mesh.connect(other.mesh.id)
         one.mesh.chain([other.mesh.id])
         other.mesh.chain([one.mesh.id])
-        await one.mesh.stripe(other.mesh.id)
+        await one.mesh._dialing.stripe(other.mesh.id)
         await until(lambda other=other: (f := other.mesh.facts(one.mesh.id)) and f.stripes == 1)
         links = one.mesh._links, other.mesh._links
         ends = [links[0].stripes.of(other.mesh.id)[0], links[1].stripes.of(one.mesh.id)[0]]  # type: ignore[union-attr]
@@ -128,7 +138,7 @@ async def test_a_stripe_over_real_webrtc() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_host_that_comes_back_over_real_webrtc() -> None:
+async def test_a_host_that_comes_back_over_real_webrtc(transport: str) -> None:
     """PROTOCOL sections 3 and 8: a link that breaks, a neighbour's link that is wanted anew, and then a host
     that is started again together with the signaling server in its process: everybody is in again under its
     id and name, without a person.
@@ -136,7 +146,11 @@ async def test_a_host_that_comes_back_over_real_webrtc() -> None:
     before = asyncio.all_tasks()
     server = await SignalServer.start(host="127.0.0.1", port=0)
     clock = LoopClock()
-    host, one, two = device(clock, "host"), device(clock, "one"), device(clock, "two")
+    host, one, two = (
+        device(clock, "host", transport),
+        device(clock, "one", transport),
+        device(clock, "two", transport),
+    )
     await host.mesh.create(CODE, [server.url])
     await one.mesh.join(CODE, [server.url])
     await two.mesh.join(CODE, [server.url])
@@ -157,7 +171,7 @@ async def test_a_host_that_comes_back_over_real_webrtc() -> None:
     await server.close()
     await until(lambda: two.mesh.knocking and not two.mesh.signaling_up)
     server = await SignalServer.start(host="127.0.0.1", port=port)
-    again = device(clock, "host")
+    again = device(clock, "host", transport)
     again.gates.keeper = Gatekeeper(GateSettings(ask=False), saved=secrets)
     await again.mesh.create(CODE, [server.url], token=token)
     await until(lambda: one.diary.count("back") == 2 and two.diary.count("back") == 1)

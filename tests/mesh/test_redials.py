@@ -160,7 +160,7 @@ def test_a_link_anew(broken: str, by: str) -> None:
     async def scenario() -> None:
         net = SimNetwork()
         host, one, two = await chained(net)
-        await one.mesh.stripe(two.mesh.id)
+        await one.mesh._dialing.stripe(two.mesh.id)
         me, other = (one, two) if by == "dialer" else (two, one)
         (old,) = between(net, me, other)
         assert len(net.connections(me.mesh.id, other.mesh.id)) == 2
@@ -184,7 +184,7 @@ def test_a_link_anew(broken: str, by: str) -> None:
             assert sender.mesh.send_frame(to.mesh.id, frame(1))
         await asyncio.sleep(1)
         assert (len(one.frames), len(two.frames)) == (1, 1)
-        await me.mesh.stripe(other.mesh.id)
+        await me.mesh._dialing.stripe(other.mesh.id)
         await leave(two, one, host)
 
     simulate(scenario)

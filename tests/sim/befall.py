@@ -76,6 +76,10 @@ def _fail(world: World, fault: Fault) -> None:
     world.net.fail(fault.who, fault.other, fault.how)
 
 
+def _stripe(world: World, fault: Fault) -> None:
+    world.net.stripe(fault.who, fault.other, fault.how, fault.s)
+
+
 def _signaling(world: World, fault: Fault) -> None:
     world.net.signaling(False)
     _later(world, fault.s, lambda: world.net.signaling(True))
@@ -160,6 +164,7 @@ DEEDS: dict[str, Callable[[World, Fault], None]] = {
     "half": _half,
     "alone": _alone,
     "fail": _fail,
+    "stripe": _stripe,
     "signaling": _signaling,
     "noise": _noise,
     "kill": _kill,

@@ -13,7 +13,7 @@ from tests.sim.clocks import HERE
 
 if TYPE_CHECKING:
     from tests.sim.story import Story
-    from tests.sim.world import Heard, World
+    from tests.sim.world import Device, Heard, World
 
 MAY_REFUSE = (
     "must stay for the answer",  # the context is full
@@ -90,6 +90,19 @@ def unsettled(world: World) -> str:
     for device in here:
         if device.joined and state in ("online", "open") and device.room.status().state != state:
             return f"{device.name} is {device.room.status().state}, and the host {state}"
+    return _unstriped(world, here)
+
+
+def _unstriped(world: World, here: list[Device]) -> str:
+    """Each link that is part of a chain has its stripes again (PROTOCOL section 5), and no other has any."""
+    for device in here:
+        links = device.room.mesh._links
+        wanting = links.stripes.wanting() if links is not None else {}
+        for link in links.book.admitted if links is not None else ():
+            n = len(links.stripes.carriers(link)) if links is not None and link.state.dialed else 0
+            wanted = world.shape.stripes if link.key in wanting else 0
+            if n != wanted:
+                return f"{device.name} has {n} stripes to {link.remote}, not {wanted}"
     return ""
 
 

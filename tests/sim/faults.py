@@ -56,6 +56,8 @@ KINDS = {
     "half": "nothing passes from who to other for s seconds",
     "alone": "nothing passes between it and anybody for s seconds, signaling included",
     "fail": "the connections between two devices fail (how: 'all', 'link' or 'stripe')",
+    "stripe": "of the stripes between two devices one fails, or carries nothing for s seconds, or all fail "
+    "and the next ones open late (how: 'fail', 'hole' or 'late')",
     "signaling": "no signaling server is reachable for s seconds",
     "noise": "for s seconds a fifth of all packets is lost, and jitter is 200 ms",
     "kill": "its process is killed",
@@ -99,6 +101,9 @@ class FaultyNetwork(SimNetwork):
         self._ways: dict[tuple[str, str], int] = {}
         """How many faults cut the way from one machine to another now."""
         self._mended: dict[tuple[str, str], float] = {}
+        self._holed: set[SimConnection] = set()
+        self._late: dict[frozenset[str], float] = {}
+        """Between whom stripes open late, and when."""
         self._away: dict[str, int] = {}
         """Machines that reach no signaling server."""
         self._of_end: dict[SimConnection, Machine | None] = {}
@@ -134,7 +139,9 @@ class FaultyNetwork(SimNetwork):
     def _open(self, end: SimConnection, since: float | None = None) -> None:
         """Paths are tried until one works (ICE): a cut that is mended in time only delays the opening."""
         began = self._now() if since is None else since
-        if end.state == "connecting" and self._gone(end) and self._now() - began < self.failed_s - TRY_S:
+        if (wait := self._lateness(end)) > 0:
+            self._later(wait, lambda: self._open(end))
+        elif end.state == "connecting" and self._gone(end) and self._now() - began < self.failed_s - TRY_S:
             self._later(TRY_S, lambda: self._open(end, began))
         elif end.state == "connecting" and self._gone(end):
             self._at(end, lambda: end.become("failed"))
@@ -176,6 +183,40 @@ class FaultyNetwork(SimNetwork):
                     self._at(end, lambda end=end: end.become("failed"))
                 if which == "stripe":
                     return
+
+    def stripe(self, a: str, b: str, how: str, s: float) -> None:
+        """See `KINDS`."""
+        stripes = [c for c in self._between(a, b) if c.label == "stripe"]
+        if how == "late":
+            self._late[frozenset((a, b))] = self._now() + s
+        if how == "hole":
+            for c in stripes[:1]:
+                self._hole(c, s)
+        else:
+            for c in stripes if how == "late" else stripes[:1]:
+                for end in (c, c.other):
+                    self._at(end, lambda end=end: end.become("failed"))
+
+    def _hole(self, c: SimConnection, s: float) -> None:
+        """Neither end hears anything over this connection, and both believe in it until consent is lost."""
+        ends = (c, c.other)
+        self._holed.update(ends)
+
+        def over() -> None:
+            self._holed.difference_update(ends)
+            for end in ends:
+                while end.waiting and not self._gone(end):
+                    end.waiting.popleft()()
+
+        self._later(s, over)
+        self._later(FAILED_S, lambda: self._lost_consent(c))
+
+    def _lateness(self, end: SimConnection) -> float:
+        """Seconds until a stripe may open."""
+        own, other = self._of_end.get(end), self._of_end.get(end.other)
+        if end.label != "stripe" or own is None or other is None:
+            return 0.0
+        return self._late.get(frozenset((own.name, other.name)), 0.0) - self._now()
 
     def signaling(self, up: bool) -> None:
         """All signaling servers go, or come back."""
@@ -276,7 +317,7 @@ class FaultyNetwork(SimNetwork):
         own, other = self._of_end.get(c), self._of_end.get(c.other)
         if own is None or other is None or own.dead or other.dead:
             return True
-        return bool(self._ways.get((own.name, other.name)))
+        return c in self._holed or bool(self._ways.get((own.name, other.name)))
 
     def _delay(self, a: str, b: str) -> float:
         return super()._delay(a, b) + (self.random.random() * self.jitter if self.jitter else 0.0)

@@ -123,6 +123,8 @@ class SimConnection:
         self.other: SimConnection
         self.free_at = 0.0
         self.last_arrival = 0.0
+        self.in_flight = 0
+        self.progress_at = 0.0
         self.waiting: deque[Callable[[], None]] = deque()
 
     @property
@@ -133,7 +135,21 @@ class SimConnection:
         return self.prints
 
     def stats(self) -> ConnectionStats | None:
-        return None
+        """What is reliable and has not arrived; an acknowledgement takes no time."""
+        stuck = self.net._now() - self.progress_at if self.in_flight else 0.0
+        return ConnectionStats(in_flight=self.in_flight, stuck_s=stuck)
+
+    def left(self, size: int) -> None:
+        """Something reliable went on its way."""
+        if not self.in_flight:
+            self.progress_at = self.net._now()
+        self.in_flight += size
+
+    def arrived(self, size: int) -> None:
+        """The other end has it."""
+        if self.other.state not in ("failed", "closed"):
+            self.in_flight -= size
+            self.progress_at = self.net._now()
 
     def opens(self) -> None:
         if self.state != "connecting":
@@ -322,7 +338,9 @@ class SimNetwork:
             channel.buffered += len(data)
             self._later(leaves - now, lambda: self._at(c, lambda: channel.drained(len(data))))
         lost = self.loss and self.random.random() < self.loss
-        if lost and not channel.reliable:
+        if channel.reliable:
+            c.left(len(data))
+        elif lost:
             return
         at = channel.arrival(leaves + self._delay(c.own, c.remote) + (RTO_S if lost else 0.0))
         c.last_arrival = max(at, c.last_arrival)
@@ -337,7 +355,12 @@ class SimNetwork:
             self._receive(channel, data)
 
     def _receive(self, channel: SimChannel, data: bytes) -> None:
-        self._at(channel.connection.other, lambda: channel.other.receive(data))
+        def arrives() -> None:
+            if channel.reliable:
+                channel.connection.arrived(len(data))
+            channel.other.receive(data)
+
+        self._at(channel.connection.other, arrives)
 
     def say_closed(self, c: SimConnection) -> None:
         """The other end hears it after everything that was sent before."""

@@ -16,6 +16,7 @@ class Shape:
     jitter: float = 0.0
     loss: float = 0.0
     keepalive_ms: float = 0.0
+    stripes: int = 0
     frame: float = 0.02
     load: float = 2.0
     ctx: int = 512

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from random import Random
 
 from pooled_nb.room.core import AskOptions
@@ -41,7 +42,9 @@ DEVICE = (
 FRAMES = ("shape", "position", "nan", "columns", "twice", "nothing", "stale", "stale")
 PAIR = ("partition", "half", "fail")
 ROOM = ("signaling", "noise", "join", "reboot")
-ALL = (*DEVICE, *PAIR, *ROOM)
+STRIPE = "stripe"
+"""Of rooms that have stripes alone, and drawn apart: the seeds of rooms without are the same runs as ever."""
+ALL = (*DEVICE, *PAIR, *ROOM, STRIPE)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Story:
             keepalive_ms=rng.choice((0.0, 0.0, 0.0, 50.0)),
             frame=rng.choice((0.01, 0.05, 0.15)),
             load=rng.choice((0.5, 3.0, 12.0)),
+            stripes=Random(f"stripes {self.seed}").choice((0, 0, 0, 1, 3)),
         )
 
     @cached_property
@@ -133,9 +137,23 @@ class Story:
         if self.faults is not None:
             return self.faults
         rng = Random(f"faults {self.seed}")
-        count = rng.choice((0, 1, 1, 2, 2, 3, 4, 8)) if self.kinds else 0
-        faults = [self._fault(rng, rng.choice(self.kinds)) for _ in range(count)]
+        kinds = tuple(kind for kind in self.kinds if kind != STRIPE)
+        count = rng.choice((0, 1, 1, 2, 2, 3, 4, 8)) if kinds else 0
+        faults = [self._fault(rng, rng.choice(kinds)) for _ in range(count)]
+        if self.shape.stripes and STRIPE in self.kinds:
+            rng = Random(f"stripe faults {self.seed}")
+            faults += [self._stripe(rng) for _ in range(rng.choice((0, 1, 2, 4)))]
         return tuple(sorted(faults, key=lambda fault: fault.at))
+
+    def _stripe(self, rng: Random) -> Fault:
+        """What befalls the stripes between two neighbours of the chain, as it is planned."""
+        workers = [name for name in self.names if name[0] == "w"]
+        ring = ["host", *workers, "host"]
+        who, other = rng.choice(list(pairwise(ring)))
+        at = round(rng.choice(self.script).at + rng.uniform(0, 5), 2)
+        how = rng.choice(("fail", "hole", "late"))
+        s = 0.0 if how == "fail" else round(rng.choice((rng.uniform(0.5, 6), rng.uniform(6, 50))), 1)
+        return Fault(at, STRIPE, who, other, s=s, how=how)
 
     def _fault(self, rng: Random, kind: str) -> Fault:
         names = self.names

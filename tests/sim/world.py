@@ -182,7 +182,7 @@ class World:
             clock=device.machine.clock,
             name="host",
             meta=meta_of(device.gb),
-            wiring=WireSettings(keepalive_ms=shape.keepalive_ms, stripes=0),
+            wiring=WireSettings(keepalive_ms=shape.keepalive_ms, stripes=shape.stripes),
             keeper=keeper,
         )
         device.room = room
@@ -226,7 +226,7 @@ class World:
             new_shard=lambda: self._new_shard(device),
             lends_gb=device.gb,
             folder=None,
-            wiring=WireSettings(keepalive_ms=self.shape.keepalive_ms, stripes=0),
+            wiring=WireSettings(keepalive_ms=self.shape.keepalive_ms, stripes=self.shape.stripes),
             newcomer=device.newcomer,
         )
         device.room = room

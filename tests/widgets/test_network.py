@@ -60,8 +60,8 @@ def test_the_path_to_each_device() -> None:
     """PROTOCOL section 2: direct or relayed, in words, relayed ones first; a crowd is cut."""
     links = box()["links"]
     assert [(x["name"], x["path"], x["text"]) for x in links] == [
-        ("basement", "relay", "relayed, 24 ms"),
-        ("mira", "direct", "direct, 6.2 ms"),
+        ("basement", "relay", "24 ms · relayed"),
+        ("mira", "direct", "6.2 ms · direct"),
         ("ana", "direct", "direct"),
     ]
     many = [studio((0, 1)), *(device(f"d{n}", (n + 1, n + 2), id=f"d{n}") for n in range(300))]
@@ -89,3 +89,24 @@ def test_it_is_bounded() -> None:
     made = box(NetworkFacts(signaling=long, stun=[long] * 500, relay=long, relay_from="server"))
     assert len(json.dumps(made)) < 4_000
     assert "\n" not in "".join(texts(made).values())
+
+
+def test_a_link_that_makes_answers_slower() -> None:
+    """CASES, Devices: the network is shown as it is: at the one device, in words, and while answers come."""
+    far = {"rtt_ms": 48.0, "rtt_p95_ms": 210.0, "loss": 0.082, "stripes": 3, "wanted": 3}
+    three = [studio((0, 10)), device("mira", (10, 20), rtt_ms=6.2), device("basement", (20, 30), **far)]
+    made = box(devices=three)
+    assert made["links"][1]["text"] == "48 ms (at times 210) · direct · 8.2 % lost · 4 connections"
+    assert made["slow"].startswith("8.2 % of the packets to basement are lost, so answers are slower.")
+    room = room_state(status("answering", three), "host")
+    assert [(row["more"], row["tip"]) for row in room["chain"]] == [
+        ("", ""),
+        ("", ""),
+        ("8.2 % lost", made["slow"]),
+    ]
+    assert room["hops"][2]["text"] == "48 ms direct"
+    assert room["hops"][2]["tip"] == f"basement to studio: {made['links'][1]['text']}"
+    assert room_state(status("waiting", three), "host")["network"]["slow"] == ""
+    assert room_state(status("online", three), "host", left=True)["network"]["slow"] == ""
+    turned = box(devices=[studio((0, 10)), device("דנה", (10, 30), loss=0.3)])["slow"]
+    assert "\u2068דנה\u2069" in turned

@@ -61,6 +61,7 @@ def test_the_chain_while_it_runs() -> None:
         "tone": "good",
         "word": "ready",
         "more": "",
+        "tip": "",
         "pct": 100,
         "used": 0.1,
         "lent": 6.0,
@@ -79,8 +80,8 @@ def test_hops_are_measured_by_their_own_ends() -> None:
     hops = room_state(status("online"), "host")["hops"]
     assert [hop["text"] for hop in hops] == ["6.2 ms direct", "–", "24 ms relay"]
     assert [hop["path"] for hop in hops] == ["direct", "unknown", "relay"]
-    assert hops[0]["tip"] == "studio to mira: 6.2 ms direct"
-    assert hops[2]["tip"] == "basement to studio: 24 ms relay"
+    assert hops[0]["tip"] == "studio to mira: 6.2 ms · direct"
+    assert hops[2]["tip"] == "basement to studio: 24 ms · relayed"
     assert room_state(status("online", [studio((0, 30))]), "host")["hops"] == []
     unmeasured = [studio((0, 10)), device("mira", (10, 30), path="unknown")]
     assert [h["text"] for h in room_state(status("online", unmeasured), "host")["hops"]] == ["–", "–"]
@@ -326,6 +327,11 @@ lines = st.builds(
     held_gb=st.floats(),
     progress=st.one_of(st.none(), st.integers(-5, 200)),
     rtt_ms=numbers,
+    rtt_p95_ms=numbers,
+    loss=numbers,
+    queued_bytes=st.integers(0, 2**40),
+    stripes=st.integers(0, 8),
+    wanted=st.integers(0, 8),
     path=st.sampled_from(["direct", "relayed", "unknown", "", "odd"]),
     out=st.text(max_size=20),
     me=st.booleans(),

@@ -5,29 +5,53 @@ No I/O: channels are keys, time is handed in. A missing frame is late, not lost,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from pooled_nb.mesh.frame import Frame
-from pooled_nb.mesh.wire.slices import Slice, decode, join
+from pooled_nb.mesh.wire.slices import Slice, count_of, decode, join
 
 MAX_BEHIND_GAP = 256
 """Complete frames that wait behind a gap; at the next, the link fails."""
 HALF_KEPT = 64
 HALF_AGE_S = 30.0
 """Half frames older than this are forgotten once `HALF_KEPT` are held."""
-MAX_HALF = 4_096
-"""Half frames, however young: each costs more than its bytes. An honest sender has a dozen in flight."""
+MAX_HALF = 256
+"""Half frames, however young, as many as whole ones may wait. An honest sender has a dozen in flight; and all
+of them are looked through whenever a gap is given up."""
 PATIENCE_S = 60.0
 PATIENCE_AFTER_CLOSE_S = 5.0
 CLOSE_COUNTS_S = 15.0
 """How long a closed channel makes the shorter patience hold."""
 PATIENCE_EXPECTED_S = 1.0
 """How long a gap waits for channels that are only expected, however many and whoever opened them."""
-MAX_HELD = 1 << 28
-"""Bytes of half and of waiting frames. Beyond what an honest peer has in flight; the link fails there."""
+MAX_HELD = 1 << 26
+"""Bytes of half and of waiting frames where nobody said how large a frame may be; the link fails there."""
+IN_FLIGHT = 12
+"""Of the largest frames an honest peer has at most so many in flight: six of a prompt (section 7), and six of
+an answer that began anew meanwhile."""
 _SLICE_COST = 300
 """Bytes this process needs for a held slice beside its payload, roughly."""
+_HALF_COST = 1_000
+"""The same for a half frame beside its slices."""
+_SPARE = 1 << 20
+"""Bytes for small frames beside the largest."""
+_CLOSED_KEPT = 64
+"""Closed channels that are remembered: what they still hand in makes nobody wait for them."""
+
+
+def most_held(largest: int | None) -> int:
+    """Bytes of half and waiting frames that an honest peer needs.
+
+    Parameters
+    ----------
+    largest
+        Payload bytes of the largest frame of the room's model; None: not known.
+    """
+    if largest is None:
+        return MAX_HELD
+    return IN_FLIGHT * (largest + _SLICE_COST * count_of(largest) + _HALF_COST) + _SPARE
 
 
 @dataclass(slots=True)
@@ -48,6 +72,8 @@ class Receiver:
         None, or why the link must be closed. Nothing comes out any more then.
     skipped
         How many ids were given up so far.
+    most
+        Bytes of half and of waiting frames at which the link fails; see `most_held`.
     refused
         How many whole frames said what no frame may (`slices.check`): each was dropped when its turn came,
         as if it had been handed over, so that nothing waits for it and no id is out of order.
@@ -55,11 +81,12 @@ class Receiver:
 
     def __init__(self) -> None:
         self.failed: str | None = None
+        self.most = MAX_HELD
         self.skipped = self.refused = 0
         self._due = 1
         self._shown: dict[Hashable, int] = {}
         self._expected: set[Hashable] = set()
-        self._closed: set[Hashable] = set()
+        self._closed: deque[Hashable] = deque(maxlen=_CLOSED_KEPT)
         self._closed_at = float("-inf")
         self._half: dict[int, _Half] = {}
         self._whole: dict[int, tuple[Frame | None, int]] = {}
@@ -80,7 +107,8 @@ class Receiver:
     def opened(self, key: Hashable) -> None:
         """A channel opened: from now on it counts among those that must have gone past a gap."""
         self._expected.discard(key)
-        self._closed.discard(key)
+        if key in self._closed:
+            self._closed.remove(key)
         self._shown.setdefault(key, 0)
 
     def expected(self, key: Hashable) -> None:
@@ -99,14 +127,14 @@ class Receiver:
             return self._release(now)
         if self._shown.pop(key, None) is None:
             return []
-        self._closed.add(key)
+        self._closed.append(key)
         self._closed_at = now
         return self._release(now)
 
     def over(self, now: float) -> list[Frame]:
         """All channels are closed or expected no more; returns every whole frame that is held."""
         self._expected.clear()
-        self._closed |= self._shown.keys()
+        self._closed.extend(self._shown)
         self._shown.clear()
         self._closed_at = now
         return [] if self.failed else self._release(now)
@@ -148,7 +176,8 @@ class Receiver:
         half = self._half.get(new.id)
         if half is None:
             self._forget(now)
-            half = self._half[new.id] = _Half(new.head, new.count, now)
+            half = self._half[new.id] = _Half(new.head, new.count, now, held=_HALF_COST)
+            self._held += _HALF_COST
         elif half.head != new.head:
             return False
         if new.index in half.parts:
@@ -161,7 +190,7 @@ class Receiver:
             self._stuck_since = now
         if len(half.parts) == half.count:
             self._complete(new.id, half, now)
-        if self._held > MAX_HELD or len(self._half) > MAX_HALF:
+        if self._held > self.most or len(self._half) > MAX_HALF:
             self._fail("The other end sent too much that never became whole.")
         return True
 

@@ -115,7 +115,7 @@ export class Chain {
         c.st.replaceChildren(mark(d.tone), h("span", { class: "pnb-cut", text: d.word, title: d.word }));
       }
       put(c.more, d.more || (this.g.columns ? "" : hop?.text) || "\u00a0");
-      attr(c.more, "title", d.more);
+      attr(c.more, "title", d.tip || d.more);
       c.next.toggleAttribute("hidden", Boolean(d.more) || !hop?.text);
       if (!line || !hop) return;
       attr(line.line, "data-path", hop.path);

@@ -8,7 +8,7 @@ function tidyDevice(x) {
     id: str(x.id) || str(x.name), name: str(x.name, 200), tag: x.you === true ? "you" : x.host === true ? "host" : "",
     phone: x.kind === "phone", lo, size: lo == null || hi == null ? null : Math.max(0, hi - lo), layers: str(x.layers),
     state: one(x.state, ["held", "loading", "ready", "computing", "stopped", "dropped", "unknown"]), tone: one(x.tone, TONES),
-    word: str(x.word), more: str(x.more), pct: num(x.pct, 0, 100), used: num(x.used, 0, 1e6), lent: num(x.lent, 0, 1e6), memory: str(x.memory),
+    word: str(x.word), more: str(x.more), tip: str(x.tip, 400), pct: num(x.pct, 0, 100), used: num(x.used, 0, 1e6), lent: num(x.lent, 0, 1e6), memory: str(x.memory),
     kick: x.kick === true && Boolean(str(x.id)),
   };
 }
@@ -21,9 +21,9 @@ const tidyLobby = (x) => ({
 });
 
 const tidyNetwork = (x) => ({
-  may: x.may === true, relayOnly: x.relay_only === true, forget: x.forget === true, trouble: x.trouble === true,
+  may: x.may === true, relayOnly: x.relay_only === true, forget: x.forget === true, trouble: x.trouble === true, slow: str(x.slow, 400),
   rows: recs(x.rows, 6).map((q) => ({ label: str(q.label, 40), text: str(q.text, 600), tone: one(q.tone, TONES) })),
-  links: recs(x.links, 100).map((q) => ({ name: str(q.name, 200), text: str(q.text, 60), path: one(q.path, ["unknown", "direct", "relay"]) })),
+  links: recs(x.links, 100).map((q) => ({ name: str(q.name, 200), text: str(q.text, 120), path: one(q.path, ["unknown", "direct", "relay"]) })),
 });
 
 export function tidy(raw) {

@@ -8,7 +8,7 @@ import { str } from "./typed.js";
 export function networkSheet(send, close) {
   const id = unique();
   let waits = 0, room = null, touched = false;
-  const facts = h("dl", { class: "pnb-facts" }), links = h("ul", { class: "pnb-links", "aria-label": "Path to each device" });
+  const facts = h("dl", { class: "pnb-facts" }), links = h("ul", { class: "pnb-links", "aria-label": "Link to each device" }), slow = h("p", { class: "pnb-slow", "data-tone": "warn" });
   const turn = h("input", { type: "password", id: `${id}t`, class: "pnb-input", autocomplete: "off", autocapitalize: "off", spellcheck: "false", maxlength: 1000, placeholder: "turn:user:password@host:3478", "aria-describedby": `${id}s` });
   const check = (label, onchange) => { const input = h("input", { type: "checkbox", onchange }); return { input, el: h("label", { class: "pnb-check" }, input, h("span", { text: label })) }; };
   const only = check("Only through the relay", () => { touched = true; }), keep = check("Remember on this machine");
@@ -17,7 +17,7 @@ export function networkSheet(send, close) {
   const said = h("p", { class: "pnb-err", id: `${id}s`, role: "status" });
   const form = h("div", { class: "pnb-form" }, h("label", { class: "pnb-2", for: `${id}t`, text: "TURN server (a relay, for when no direct path is found)" }), turn, h("div", { class: "pnb-checks" }, only.el, keep.el),
     h("div", { class: "pnb-form-acts" }, save, forget), said);
-  const { el, x } = frame("Network", close, facts, links, form);
+  const { el, x } = frame("Network", close, facts, links, slow, form);
 
   function tell(e, choice) {
     if (e.detail > 1) return; // the second half of a double click
@@ -57,9 +57,14 @@ export function networkSheet(send, close) {
       }, x);
       keyed(links, n.links, (q) => q.name, (q) => h("li", null, h("span", { class: "pnb-cut", text: q.name, title: q.name }), h("span", { class: "pnb-2" })), (li, q) => {
         attr(li, "data-path", q.path);
-        put(li.lastChild, q.text);
+        put(li.lastChild, q.text.split(" · ").map((part) => part.replaceAll(" ", "\u00a0")).join("\u00a0· ")); // no part is broken
       }, x);
       links.toggleAttribute("hidden", !n.links.length);
+      if (slow.dataset.key !== n.slow) {
+        slow.dataset.key = n.slow;
+        slow.replaceChildren(...(n.slow ? [mark("warn"), h("span", { text: n.slow })] : []));
+        slow.toggleAttribute("hidden", !n.slow);
+      }
       attr(links, "tabindex", links.scrollHeight > links.clientHeight + 1 ? 0 : null);
       if (!touched && !waits) only.input.checked = n.relayOnly;
       if (!n.forget && forget === document.activeElement) turn.focus();

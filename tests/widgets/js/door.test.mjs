@@ -240,8 +240,18 @@ describe("the network box", () => {
     expect(p.$$(".pnb-facts > div").map((d) => [d.firstChild.textContent, d.lastChild.textContent, d.lastChild.dataset.tone])).toEqual([
       ["Signaling", "0.peerjs.com does not answer. Nobody new can join; the room goes on.", "bad"], ["STUN", "stun.l.google.com:19302", "idle"],
       ["Relay", "turn.example.org:3478, from your settings; every connection goes through it", "good"]]);
-    expect(p.$$(".pnb-links li").map((li) => [li.textContent, li.dataset.path])).toEqual([["basementrelayed, 61 ms", "relay"], ["mirapath not known here", "unknown"]]);
+    expect(p.$$(".pnb-links li").map((li) => [li.textContent, li.dataset.path])).toEqual([["basement61\u00a0ms\u00a0(at\u00a0times\u00a0140)\u00a0· relayed", "relay"], ["mirapath\u00a0not\u00a0known\u00a0here", "unknown"]]);
     expect(checks(p)[0].checked).toBe(true);
+  });
+  it("says which link makes answers slower, with a mark, and takes it back", () => {
+    const p = opened(ROOMS.lossy), slow = p.$(".pnb-slow");
+    expect([slow.textContent, slow.hidden, slow.dataset.tone, slow.querySelectorAll("svg").length]).toEqual([ROOMS.lossy.network.slow, false, "warn", 1]);
+    const mark = slow.firstChild;
+    p.model.set({ room: make(ROOMS.lossy) });
+    expect(slow.firstChild).toBe(mark); // nothing is drawn anew where nothing changed
+    p.model.set({ room: make({ network: network() }) });
+    expect([slow.textContent, slow.hidden]).toEqual(["", true]);
+    expect(slow.closest("[role=status], [aria-live]")).toBe(null); // it is there to be read, and interrupts nobody
   });
   it("sends what was set once, and keeps nothing of it when it was taken", () => {
     const p = opened({});

@@ -23,7 +23,7 @@ export class FakeModel {
 
 const device = (name, lo, hi, used, lent, over = {}) => ({
   id: name, name, you: false, host: false, kind: "computer", lo, hi, layers: hi - lo === 1 ? `layer ${hi}` : `layers ${lo + 1}–${hi}`, state: "ready", tone: "good",
-  word: "ready", more: "", pct: 100, used, lent, memory: `${used.toFixed(1)} / ${lent.toFixed(1)} GB`, ...over,
+  word: "ready", more: "", tip: "", pct: 100, used, lent, memory: `${used.toFixed(1)} / ${lent.toFixed(1)} GB`, ...over,
 });
 const held = { state: "held", tone: "idle", word: "not dealt yet", pct: 0, used: 0, layers: "" };
 const loading = (pct) => ({ state: "loading", tone: "work", word: `loading ${pct} %`, pct });
@@ -36,7 +36,7 @@ const studio = (over) => device("studio", 0, 16, 7.9, 12, { you: true, host: tru
 const mira = (over) => device("mira", 16, 26, 4.8, 6, over);
 const basement = (over) => device("basement", 26, 36, 4.6, 6, over);
 const hop = (text, path = "direct") => ({ path, text, tip: text });
-const HOPS = [hop("6.2 ms direct"), hop("–", "unknown"), hop("19 ms direct")];
+const HOPS = [{ ...hop("6.2 ms direct"), tip: "studio to mira: 6.2 ms · direct · 4 connections" }, hop("–", "unknown"), { ...hop("19 ms direct"), tip: "basement to studio: 19 ms · direct" }];
 const DOWN = [HOPS[0], hop("no link", "down"), hop("no link", "down")];
 const number = (value, unit, label, tip = "") => ({ value, unit, label, tip });
 const full = (...w) => w.map((x, i) => ({ w: x, kind: "full", i }));
@@ -57,7 +57,7 @@ const guest = (name, state = "", why = "asks only") => ({ id: name, name, state,
 export const knock = (number, name, digits, over = {}) => ({ number, name, what: "NVIDIA RTX 4090, lends 8.0 GB", digits, note: "", ...over });
 export const lobby = (...rows) => ({ rows, more: 0, tone: "idle", head: rows.length ? `In the lobby${rows.length > 1 ? `, 1 of ${rows.length}` : ""}. Same digits on their screen?` : "Lobby", note: rows.length ? "" : "Nobody waits. New devices ask here first." });
 const fact = (label, text, tone = "idle") => ({ label, text, tone });
-export const network = (over = {}) => ({ may: true, relay_only: false, forget: false, trouble: false, links: [{ name: "mira", path: "direct", text: "direct, 6.2 ms" }, { name: "basement", path: "direct", text: "direct, 19 ms" }],
+export const network = (over = {}) => ({ may: true, relay_only: false, forget: false, trouble: false, slow: "", links: [{ name: "mira", path: "direct", text: "6.2 ms · direct · 4 connections" }, { name: "basement", path: "direct", text: "19 ms · direct" }],
   rows: [fact("Signaling", "0.peerjs.com answers", "good"), fact("STUN", "stun.l.google.com:19302 and stun.cloudflare.com:3478"), fact("Relay", "none")], ...over });
 const ASK = "Who holds the invite link, or was let in before, comes in without asking.", NOBODY = { head: "", text: "", digits: "", tone: "idle" };
 const joiner = (tone, text, digits = "") => ({ invite: false, lobby: null, gate: { ask: true, text: ASK, may: false }, trust: { head: "Your host", text, digits, tone } });
@@ -72,6 +72,7 @@ export const room = (over = {}) => ({
   invite: true, lobby: lobby(), gate: { ask: true, text: ASK, may: true }, trust: NOBODY, network: network(), ...over,
 });
 
+const LOST = "8.2 % of the packets to basement are lost, so answers are slower. A cable or a nearer access point helps.";
 const LONG = "a name that somebody made far too long to fit in any box of this panel, on purpose, to see it cut";
 const TWELVE = ["studio", "mira", "basement", "lab-01", "lab-02", "lab-03", "joão", "library", "ana", "attic", "leo", "leo's phone"];
 function twelve() {
@@ -100,10 +101,13 @@ export const ROOMS = {
   away: room({ ...joiner("good", "The host proved that it knows your invite link or pass."), state: "away", role: "guest", facts: "36 layers · bfloat16, exact · 17.3 GB · you are a guest", say: say("warn", "studio does not answer", "This device knocks (12 of 60 s) and keeps your question. It goes on by itself when the host is back."), actions: [button("leave", "Leave")], chain: [device("studio", 0, 16, 7.9, 12, { host: true, ...apart }), mira(unknown), basement(unknown)], hops: [hop("–", "unknown"), hop("–", "unknown"), hop("–", "unknown")], guests: [guest("ana", "asking"), guest("joão")], settings: others, promise: "" }),
   apart: room({ ...joiner("good", "The host proved that it knows your invite link or pass."), state: "away", role: "worker", facts: "30 layers · float32, exact · 0.5 GB · you hold layers 29–30", label: "SmolLM2-135M-Instruct", layers: 30, say: say("warn", "studio does not answer", "This device knocks (48 of 60 s) and keeps its layers. It goes on by itself when the host is back."), actions: [button("leave", "Leave")], chain: [device("studio", 0, 18, 0.3, 4, { host: true, ...apart, more: "48 of 60 s silent" }), device("mira", 18, 28, 0.2, 2, unknown), device("leo's phone", 28, 30, 0.1, 0.8, { you: true, kind: "phone", word: "keeps its layers" })], hops: [hop("–", "unknown"), hop("–", "unknown"), hop("no link", "down")], settings: others, promise: "" }),
   relay: room({ state: "answering", say: say("work", "Answering joão", "Nobody waits."), actions: [button("stop", "Stop")], chain: [studio(computing), mira(computing), basement({ ...computing, more: "relayed" })], hops: [HOPS[0], hop("61 ms relay", "relay"), hop("58 ms relay", "relay")], promise: "text may differ by split", notice: "A device with the name “mira” asked to join and was refused: the name is taken. Ask its person to choose another one." }),
+  lossy: room({ state: "answering", say: say("work", "Answering joão", "Nobody waits."), actions: [button("stop", "Stop")], chain: [studio(computing), mira(computing), basement({ ...computing, more: "8.2 % lost", tip: LOST })], numbers: RUN.with(3, number("48", "ms", "slowest link", "Round trip from this device")), hops: [HOPS[0], HOPS[1], { ...hop("48 ms direct"), tip: "basement to studio: 48 ms (at times 210) · direct · 8.2 % lost · 4 connections" }], promise: "",
+    network: network({ links: [{ name: "mira", path: "direct", text: "6.2 ms · direct · 4 connections" }, { name: "basement", path: "direct", text: "48 ms (at times 210) · direct · 8.2 % lost · 4 connections" }, { name: "ana", path: "direct", text: "31 ms · direct" }, { name: "joão", path: "unknown", text: "path not known here" }],
+      slow: LOST }) }),
   knocking: room({ say: say("good", "Online", "leo waits in the lobby."), lobby: lobby(knock(1, "leo", "482 019")), guests: [guest("ana"), guest("joão")] }),
   crowded: room({ lobby: lobby(knock(3, LONG, "000 117", { what: LONG, note: "It comes back under the name of a device that is in the room, without its pass." }), knock(4, "noor", ""), knock(5, "ida", "771 204")), guests: [guest(LONG), guest("ana")] }),
   open: room({ gate: { ask: false, text: "Anyone who knows or guesses the code comes in, and can read what is asked.", may: true }, lobby: { ...lobby(), tone: "warn", note: "Anyone with the code comes in. Asking is off." } }),
-  nosignal: room({ lobby: { ...lobby(), tone: "warn", note: "Nobody new can join: no signaling server answers. The room goes on." }, notice: "0.peerjs.com does not answer.", network: network({ rows: [fact("Signaling", "0.peerjs.com does not answer. Nobody new can join; the room goes on.", "bad"), fact("STUN", "stun.l.google.com:19302"), fact("Relay", "turn.example.org:3478, from your settings; every connection goes through it", "good")], relay_only: true, forget: true, links: [{ name: "basement", path: "relay", text: "relayed, 61 ms" }, { name: "mira", path: "unknown", text: "path not known here" }] }) }),
+  nosignal: room({ lobby: { ...lobby(), tone: "warn", note: "Nobody new can join: no signaling server answers. The room goes on." }, notice: "0.peerjs.com does not answer.", network: network({ rows: [fact("Signaling", "0.peerjs.com does not answer. Nobody new can join; the room goes on.", "bad"), fact("STUN", "stun.l.google.com:19302"), fact("Relay", "turn.example.org:3478, from your settings; every connection goes through it", "good")], relay_only: true, forget: true, links: [{ name: "basement", path: "relay", text: "61 ms (at times 140) · relayed" }, { name: "mira", path: "unknown", text: "path not known here" }] }) }),
   worker: room({ ...joiner("good", "The host proved that it knows your invite link or pass."), state: "answering", role: "worker", facts: "30 layers · float32, exact · 0.5 GB · you hold layers 29–30", label: "SmolLM2-135M-Instruct", layers: 30, say: say("work", "Answering mira", "Nobody waits."), actions: [], chain: [device("studio", 0, 18, 0.3, 4, { ...computing, host: true }), device("mira", 18, 28, 0.2, 2, computing), device("leo's phone", 28, 30, 0.1, 0.8, { ...computing, you: true, kind: "phone" })], hops: [hop("–", "unknown"), hop("38 ms relay", "relay"), hop("33 ms relay", "relay")], settings: others }),
   guest: room({ ...joiner("warn", "Trust on first use: the host's lobby must have shown", "482 019"), state: "answering", role: "guest", facts: "36 layers · bfloat16, exact · 16.4 GB · you are a guest", say: say("work", "Answering you", "1 question waits."), actions: [button("stop", "Stop")], chain: [device("studio", 0, 16, 7.9, 12, { host: true, ...computing }), mira(computing), basement(computing)], guests: [guest("ana", "asking"), guest("joão", "waits")], queue: { waiting: 1, names: ["joão"], text: "1 question waits." }, settings: others }),
   one: room({ code: "7QM-2XD", join: "%pooled join 7QM-2XD --signal wss://rooms.example.org:443/pooled", label: "SmolLM2-135M-Instruct", facts: "30 layers · bfloat16, exact · 0.3 GB · you host", layers: 30, chain: [device("studio", 0, 30, 0.3, 6, { you: true, host: true })], hops: [], numbers: [number("18.2", "", "tokens per second"), number("30", "of 8,192", "context"), number("1", "device", "holds layers"), number("–", "", "slowest link")], strip: { left: "memory used by device", right: "0.3 of 6.0 GB lent", parts: full(0.05), mark: null }, guests: [] }),

@@ -28,9 +28,9 @@ const PICTURES = { // name: [state, width, theme, more of the address]
   "invite-light": ["room:online", 700, "light", "&open=Invite"],
   "invite-dark": ["room:online", 700, "dark", "&open=Invite"],
   "invite-narrow": ["room:online", 320, "light", "&open=Invite"],
-  "network-light": ["room:nosignal", 700, "light", "&open=Network"],
-  "network-dark": ["room:nosignal", 700, "dark", "&open=Network"],
-  "network-narrow": ["room:nosignal", 320, "light", "&open=Network"],
+  "network-light": ["room:lossy", 700, "light", "&open=Network"],
+  "network-dark": ["room:lossy", 700, "dark", "&open=Network"],
+  "network-narrow": ["room:lossy", 320, "light", "&open=Network"],
   "answer-light": ["answer:answering", 700, "light", ""],
   "answer-dark": ["answer:answering", 700, "dark", ""],
   "answer-waiting-light": ["answer:stalled", 700, "light", ""],
@@ -56,7 +56,7 @@ function outside() {
 /** One panel goes through states of one chain: its height must hold. */
 async function jumps(open, look) {
   const page = await open({ ...look, only: "room:ready" });
-  for (const names of [["ready", "loading", "online", "answering", "silent", "back", "degraded", "relay", "knocking", "crowded", "open", "nosignal", "closed"], ["guest", "lost", "away"], ["worker", "apart"], ["opening", "alone", "one"]]) {
+  for (const names of [["ready", "loading", "online", "answering", "silent", "back", "degraded", "relay", "lossy", "knocking", "crowded", "open", "nosignal", "closed"], ["guest", "lost", "away"], ["worker", "apart"], ["opening", "alone", "one"]]) {
     const heights = await page.evaluate(async (states) => {
       const { ROOMS } = await import("./fixtures.mjs"), box = document.querySelector("#main > div"), out = {};
       for (const name of states) { box.model.set({ room: ROOMS[name] }); out[name] = box.firstElementChild.offsetHeight; }

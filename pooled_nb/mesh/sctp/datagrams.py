@@ -1,0 +1,184 @@
+"""Datagrams under a connection, without a task or a queue for each (DESIGN section 4).
+
+aioice's sockets are asyncio's: one datagram a wake-up, into a buffer of 256 KiB, through a STUN parser, a
+queue and a task. Here one connection's sockets are read up to 64 datagrams at a time and told apart by their
+first byte, and written to directly. Where a loop's transport is of another kind (uvloop, Windows), or a relay
+stands between, they come and go one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from asyncio import selector_events
+from collections.abc import Callable
+from struct import pack
+from typing import Any
+
+from pooled_nb.mesh.sctp import turns
+
+log = logging.getLogger(__name__)
+
+BATCH = 64
+"""Datagrams that a socket is read in one go."""
+MAX_DATAGRAM = 2_048
+"""Bytes; WebRTC's are at most 1,280, so that they pass everywhere (RFC 8831 section 5)."""
+BUFFERS = (4_194_304, 1_048_576)
+"""Bytes that a socket may hold while the loop is busy, the first that the system allows; it may cap them."""
+REFRESH_S = 5.0
+"""Between two tries to refresh a relay's channel, which holds for 100 s more (RFC 8656 section 12)."""
+
+Received = Callable[[bytes, Any], None]
+
+
+class Reader:
+    """Reads a socket of the loop's, in place of its transport; ends with it."""
+
+    def __init__(self, transport: Any, begun: Callable[[], None], ended: Callable[[], None]) -> None:
+        self._transport = transport
+        self._protocol = transport._protocol
+        self._recvfrom = transport._sock.recvfrom
+        self._turns = turns.here()
+        self._begun, self._ended = begun, ended
+        # In place of the reader that is there; the transport, which takes it away when it closes, stays.
+        asyncio.get_running_loop()._add_reader(transport._sock_fd, self._ready)  # type: ignore[attr-defined]
+
+    def _ready(self) -> None:
+        transport, recvfrom, received = self._transport, self._recvfrom, self._protocol.datagram_received
+        if transport.is_closing():
+            return
+        until, now = self._turns.until(), time.monotonic
+        self._begun()
+        try:
+            for _ in range(BATCH):
+                try:
+                    data, address = recvfrom(MAX_DATAGRAM)
+                except (BlockingIOError, InterruptedError):
+                    return
+                except OSError as error:
+                    self._protocol.error_received(error)
+                    return
+                received(data, address)
+                if now() >= until or transport.is_closing():
+                    return
+        finally:
+            self._ended()
+
+
+def quicken(
+    protocol: Any, take: Callable[[bytes], None], begun: Callable[[], None], ended: Callable[[], None]
+) -> None:
+    """Let the datagrams of one of aioice's protocols come the short way.
+
+    Parameters
+    ----------
+    take
+        Called with each datagram that DTLS is in.
+    begun, ended
+        Called around several of them, where they come so.
+    """
+    stock: Received = protocol.datagram_received
+
+    def received(data: bytes, address: Any) -> None:
+        first = data[0] if data else 255
+        if 19 < first < 64:  # DTLS (RFC 7983)
+            take(data)
+        elif first < 4 or 127 < first < 192:  # STUN; RTP, which aiortc takes from here
+            try:
+                stock(data, address)
+            except Exception as error:  # aioice's parser raises whatever it stumbles on
+                log.debug("a datagram was dropped: %s", error)
+
+    protocol.datagram_received = received
+    transport = below(protocol.transport)
+    widen(transport)
+    if is_selected(transport):
+        transport.max_size = MAX_DATAGRAM
+        Reader(transport, begun, ended)
+
+
+def way(pair: Any) -> Callable[[bytes], None]:
+    """How a datagram leaves by a nominated pair: at once. What does not fit is lost, as in the network."""
+    protocol, address = pair.protocol, pair.remote_addr
+    transport = protocol.transport
+    if below(transport) is not transport:
+        return _relayed(transport, address)
+    if not is_selected(transport):
+        return _by(transport, address)
+    sendto = transport._sock.sendto
+
+    def put(data: bytes) -> None:
+        try:
+            sendto(data, address)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            protocol.error_received(error)
+
+    return put
+
+
+def below(transport: Any) -> Any:
+    """The transport that has a socket: of a relay's, the one to the relay."""
+    inner = getattr(transport, "_TurnTransport__inner_protocol", None)
+    return transport if inner is None else inner.transport
+
+
+def is_selected(transport: Any) -> bool:
+    """Whether it is asyncio's own over a selector, whose socket can be read and written here."""
+    # All that is private of asyncio's stands here and in `Reader`.
+    kind = getattr(selector_events, "_SelectorDatagramTransport", ())
+    parts = ("_sock", "_sock_fd", "_protocol")
+    return (
+        isinstance(transport, kind)
+        and all(hasattr(transport, part) for part in parts)
+        and hasattr(asyncio.get_running_loop(), "_add_reader")
+    )
+
+
+def widen(transport: Any) -> None:
+    """Give its socket larger buffers, where the system allows any; never fails."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.type != socket.SOCK_DGRAM:
+        return  # of a stream, the system chooses them better
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        for size in BUFFERS:
+            with contextlib.suppress(OSError):
+                if sock.getsockopt(socket.SOL_SOCKET, option) < size:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+                break
+
+
+def _by(transport: Any, address: Any) -> Callable[[bytes], None]:
+    def put(data: bytes) -> None:
+        # A closed one raises what its kind raises.
+        with contextlib.suppress(OSError, RuntimeError):
+            transport.sendto(data, address)
+
+    return put
+
+
+def _relayed(transport: Any, address: Any) -> Callable[[bytes], None]:
+    """By a relay: through the channel that is bound there, where it is; else aioice binds one first."""
+    inner = transport._TurnTransport__inner_protocol
+    asked = 0.0
+
+    def put(data: bytes) -> None:
+        nonlocal asked
+        if transport._TurnTransport__close_task is not None or inner.transport.is_closing():
+            return
+        channel = inner.peer_to_channel.get(address)
+        if channel is None or address in inner.peer_connect_waiters:
+            transport.sendto(data, address)
+            return
+        # aioice's own clock, that of the wall, and what it does about it: `relay.allocate`.
+        if time.time() > inner.channel_refresh_at[channel] and time.monotonic() > asked:
+            asked = time.monotonic() + REFRESH_S
+            transport.sendto(data, address)
+            return
+        inner._send(pack("!HH", channel, len(data)) + data)
+
+    return put

@@ -1,0 +1,218 @@
+"""aiortc's DTLS with a short way through it, in both directions (DESIGN section 4).
+
+Handshake, its timers, SRTP, shutdown and the end of the path are aiortc's: its task goes on reading what is
+queued, and hears there that the connection is over. Records that come after the handshake are opened in the
+socket's callback, and packets that leave are sealed and sent before the call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+from aiortc.rtcdtlstransport import RTCCertificate, RTCDtlsParameters, RTCDtlsTransport, State
+from aiortc.rtcicetransport import RTCIceTransport
+from OpenSSL import SSL
+
+from pooled_nb.mesh.sctp import datagrams
+from pooled_nb.mesh.sctp.flight import Flight
+
+log = logging.getLogger(__name__)
+
+MAX_QUEUED = 256
+"""Datagrams that wait for the handshake; aioice's queue has no end."""
+MAX_RECORD = 4_096
+"""Bytes of one record that leaves: an echo of the largest datagram, sealed, fits in twice."""
+HEADER = 13
+"""Bytes of a record's header (RFC 6347 section 4.1); the last two are the length of what follows."""
+APPLICATION_DATA = 23
+MAX_FLIGHT = 1_500
+"""Bytes of the handshake that aiortc puts into one datagram."""
+
+
+class Dtls(RTCDtlsTransport):
+    """See `RTCDtlsTransport`. Its association has ``receive_now`` and ``batch_ended``."""
+
+    _ssl: Any
+
+    def __init__(self, transport: RTCIceTransport, certificates: list[RTCCertificate]) -> None:
+        super().__init__(transport, certificates)
+        self._ice = cast(Any, transport._connection)
+        self._is_quick = self._is_over = False
+        self._in_batch = self._has_ending = False
+        self._pair: Any = None
+        self._put: Any = None
+        self._flight = Flight(self._repeat)
+        # Of this one ICE connection: what comes that is not STUN, by whichever socket.
+        self._ice.data_received = self._arrived
+
+    async def start(self, remoteParameters: RTCDtlsParameters) -> None:
+        """See `RTCDtlsTransport.start`."""
+        try:
+            await super().start(remoteParameters)
+        finally:
+            if self._state is State.CONNECTED and self._role == "server":
+                self._flight.is_last()
+            else:
+                self._flight.arrived()
+        if self._state is State.CONNECTED:
+            self._is_quick = True
+            for protocol in self._ice._protocols:
+                datagrams.quicken(protocol, self._take, self._begun, self._ended)
+
+    async def stop(self) -> None:
+        """See `RTCDtlsTransport.stop`."""
+        self._is_over = True
+        self._flight.arrived()
+        await super().stop()
+
+    def send_now(self, packets: Sequence[bytes]) -> None:
+        """Seal packets and send them by the nominated pair of now, before this returns.
+
+        Raises
+        ------
+        ConnectionError
+            There is no connection (any more). A packet that the system does not take is lost without a word.
+        """
+        if self._state is not State.CONNECTED:
+            raise ConnectionError("not connected")
+        pair = self._ice._nominated.get(1)
+        if pair is None:
+            raise ConnectionError("no path is nominated (any more)")
+        ssl = self._ssl
+        try:
+            for packet in packets:
+                ssl.send(packet)
+            sealed = ssl.bio_read(MAX_RECORD * len(packets))
+        except SSL.Error as error:
+            raise ConnectionError("DTLS sends no more") from error
+        if pair is not self._pair:
+            self._pair, self._put = pair, datagrams.way(pair)
+        size = len(sealed)
+        if len(packets) == 1:
+            self._put(sealed)
+        else:
+            put, at = self._put, 0
+            while at < size:
+                end = at + HEADER + int.from_bytes(sealed[at + 11 : at + HEADER], "big")
+                put(sealed[at:end])
+                at = end
+        self._count_sent(size, len(packets))
+
+    # the handshake
+
+    async def _write_ssl(self) -> None:
+        if self._state is not State.CONNECTING:
+            await super()._write_ssl()
+            return
+        try:
+            flight = self._ssl.bio_read(MAX_FLIGHT)
+        except SSL.Error:
+            return  # it has nothing to say
+        if not self._is_over:
+            self._flight.left(flight)
+        await self.transport._send(flight)
+        self._count_sent(len(flight), 1)
+
+    def _repeat(self, flight: bytes) -> None:
+        pair = self._ice._nominated.get(1)
+        if pair is not None:
+            datagrams.way(pair)(flight)
+            self._count_sent(len(flight), 1)
+
+    # from the sockets
+
+    def _arrived(self, data: bytes, component: int) -> None:
+        """In place of `aioice.Connection.data_received`: by a socket that is not read the short way."""
+        if data and self._is_quick and 19 < data[0] < 64:
+            self._take(data)
+        elif data:  # an empty one, which anybody can send, would end aiortc's task that reads the queue
+            self._queue(data)
+
+    def _take(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        if not self._ice._queue.empty():  # what came before is first
+            self._queue(data)
+            return
+        try:
+            self._open(data)
+        except Exception:  # as in aiortc, what goes wrong here ends the connection
+            log.warning("a connection ended", exc_info=True)
+            self._end()
+
+    def _queue(self, data: bytes) -> None:
+        if self._ice._queue.qsize() < MAX_QUEUED:
+            self._ice._queue.put_nowait((data, 1))
+
+    def _open(self, data: bytes) -> None:
+        ssl = self._ssl
+        self._count_received(len(data))
+        ssl.bio_write(data)
+        is_one = data[0] == APPLICATION_DATA and HEADER + int.from_bytes(data[11:13], "big") == len(data)
+        try:
+            packet = ssl.recv(datagrams.MAX_DATAGRAM)
+            if self._flight.is_out:
+                self._flight.arrived()  # it sends data, so it has all of the handshake
+            self._deliver(packet)
+            while not is_one:  # a datagram may hold several records
+                self._deliver(ssl.recv(datagrams.MAX_DATAGRAM))
+        except SSL.ZeroReturnError:
+            self._flush()
+            self._end()  # close_notify
+        except (
+            SSL.Error
+        ):  # nothing (more) in it, or no record of this connection: ignored (RFC 6347, 4.1.2.7)
+            self._flush()
+
+    def _deliver(self, packet: bytes) -> None:
+        receiver: Any = self._data_receiver
+        if receiver is None or not packet:
+            return
+        if not (self._in_batch or self._has_ending):
+            self._has_ending = True
+            asyncio.get_running_loop().call_soon(self._ended)
+        receiver.receive_now(packet)
+
+    def _begun(self) -> None:
+        self._in_batch = True
+
+    def _ended(self) -> None:
+        self._in_batch = self._has_ending = False
+        receiver: Any = self._data_receiver
+        if receiver is None:
+            return
+        try:
+            receiver.batch_ended()
+        except Exception:
+            log.warning("a connection ended", exc_info=True)
+            self._end()
+
+    def _flush(self) -> None:
+        """Send what DTLS itself has to say: alerts, the last flight of the handshake again."""
+        pair = self._ice._nominated.get(1)
+        try:
+            record = self._ssl.bio_read(MAX_RECORD)
+        except SSL.Error:
+            return
+        if pair is not None:
+            datagrams.way(pair)(record)
+            self._count_sent(len(record), 1)
+
+    def _end(self) -> None:
+        """Let aiortc's task end, as where the path is gone."""
+        if not self._is_over:
+            self._is_over = True
+            self._ice._queue.put_nowait(None)
+
+    def _count_sent(self, size: int, packets: int) -> None:
+        me: Any = self
+        me._RTCDtlsTransport__tx_bytes += size
+        me._RTCDtlsTransport__tx_packets += packets
+
+    def _count_received(self, size: int) -> None:
+        me: Any = self
+        me._RTCDtlsTransport__rx_bytes += size
+        me._RTCDtlsTransport__rx_packets += 1
