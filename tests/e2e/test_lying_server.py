@@ -20,6 +20,7 @@ from pooled_nb.mesh.binarypack import pack
 from pooled_nb.mesh.endpoint import MAX_NEW, MAX_NEW_PER_DEVICE
 from pooled_nb.mesh.gatejoiner import IMPOSTOR, NOT_CONFIRMED, UNRECOGNISED
 from pooled_nb.mesh.messages import deal as wire
+from pooled_nb.mesh.network import Line
 from tests.e2e.kernel import kernel
 from tests.e2e.lyingserver import (
     LyingServer,
@@ -282,7 +283,7 @@ async def test_a_flood_of_offers_and_candidates_costs_no_member_its_link() -> No
         # Those that gave way are still being closed, for as long as this machine takes for it.
         living = [remote for (remote, _), link in endpoint._connections.items() if link.state != "closed"]
         assert len(living) <= 1 + MAX_NEW
-        assert living.count("one") <= MAX_NEW_PER_DEVICE
+        assert living.count("one") <= MAX_NEW_PER_DEVICE[Line.LINK]
         await made.goes_on()
         assert not made.owner.gates.keeper.lobby
         # What does not come to be gives way after 8 s to who waits in line, who dialed least first.
