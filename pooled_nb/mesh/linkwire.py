@@ -259,6 +259,8 @@ class LinkWire:
             if key in self._pairs and self._pairs[key].wire.is_open:  # one that closed counts nothing
                 self._sender.outstanding(key, None if said is None else said.unsent + said.in_flight)
         before, self._stuck = self._stuck, stuck
+        if stuck == before:
+            return
         self._sender.avoid(stuck)
         for key in [key for key in self._pairs if key in stuck and key not in before]:
             self._sender.again(key)

@@ -174,7 +174,8 @@ class Stripes:
         """
         for stripe in list(self._stripes):
             stripe.tick(now)
-        links = {link.key: link for link in self._book.admitted}
+        homes = {stripe.home for stripe in self._stripes}
+        links = {link.key: link for link in self._book.admitted if link.wire.chained or link in homes}
         self._stuck = {key: self._stuck.get(key) or Stuck(now) for key in links}
         for key, link in links.items():
             self._look(link, self._stuck[key], now, quiet(link))
