@@ -128,14 +128,14 @@ QUICK = Effort(
     seconds=2.5,
 )
 FULL = Effort(
-    turns=10,
-    trips={1_152: 100, 10_240: 100, 81_920: 30},
-    pieces=128,
-    looks=40,
-    lossy={10_240: 1_000, 81_920: 200},
-    cold=5,
-    warm=30,
-    idle_s=5.0,
+    turns=5,
+    trips={1_152: 100, 10_240: 100, 81_920: 20},
+    pieces=64,
+    looks=20,
+    lossy={10_240: 300, 81_920: 60},
+    cold=3,
+    warm=12,
+    idle_s=2.0,
     network=NETWORK,
 )
 
