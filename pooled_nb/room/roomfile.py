@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, structs
 
-from pooled_nb.mesh import ownfiles
+from pooled_nb.mesh import ownfiles, stacks
 from pooled_nb.room import keeping
 from pooled_nb.room.doorfacts import GateChoices, NetworkChoice, WireChoice
 from pooled_nb.room.keeping import ROOM, Claim, Kept, SavedGate, Slot
@@ -52,8 +52,14 @@ class SavedWays(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choice(self) -> NetworkChoice:
-        """What a resumed room begins with."""
-        return NetworkChoice(stun=self.stun, relay_only=self.relay_only, **msgspec.structs.asdict(self.wire))
+        """What a resumed room begins with.
+
+        A transport that was uninstalled meanwhile counts as none: the room goes on over what is here.
+        """
+        wire = self.wire
+        if wire.transport in stacks.NAMES and wire.transport not in stacks.available():
+            wire = structs.replace(wire, transport=None)
+        return NetworkChoice(stun=self.stun, relay_only=self.relay_only, **structs.asdict(wire))
 
     @classmethod
     def of(cls, choice: NetworkChoice) -> SavedWays:

@@ -98,6 +98,15 @@ def save(saved: SavedRoom, *, ago: float = 0.0) -> Path:
     return beside.path
 
 
+def test_a_transport_that_is_gone_keeps_no_room_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL section 8, host resume: `resume` takes no transport, so it could not be told another."""
+    saved = SavedWays.of(NetworkChoice(transport="wrtc"))
+    monkeypatch.setattr(roomfile.stacks, "available", lambda: ("aiortc",))
+    assert saved.choice.transport is None
+    monkeypatch.setattr(roomfile.stacks, "available", lambda: ("aiortc", "wrtc"))
+    assert saved.choice.transport == "wrtc"
+
+
 def test_what_is_written_is_read(data: Path) -> None:
     """PROTOCOL section 8: conversation, settings, layers by name, questions; 0600 beside the gate."""
     written = msgspec.structs.replace(
