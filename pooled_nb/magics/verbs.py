@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pooled_nb.mesh import stacks
+from pooled_nb.mesh.wiresettings import MAX_STRIPES
 from pooled_nb.room import wirechoice
 from pooled_nb.room.questions import LENGTHS
 from pooled_nb.typed import stop_text
@@ -280,7 +281,7 @@ VERBS: dict[str, Verb] = {
             Option(
                 names=("--stripes",),
                 value="N",
-                choices=(*map(str, range(wirechoice.MAX_STRIPES + 1)), wirechoice.AUTO),
+                choices=(*map(str, range(MAX_STRIPES + 1)), wirechoice.AUTO),
                 what="more connections per link that this device dials (no host does); auto: 3, or 0",
             ),
             _choice("--twice", (*ON_OFF, wirechoice.AUTO), "small frames go over two connections"),

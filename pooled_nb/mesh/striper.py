@@ -11,8 +11,8 @@ from pooled_nb.mesh.clock import Clock
 from pooled_nb.mesh.dialing import Dialing
 from pooled_nb.mesh.jobs import Jobs
 from pooled_nb.mesh.links import Links
-from pooled_nb.mesh.stripes import MAX_STRIPES
 from pooled_nb.mesh.striping import Striping
+from pooled_nb.mesh.wiresettings import MAX_STRIPES
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,10 @@ from pooled_nb.mesh.linkwire import OWN
 from pooled_nb.mesh.network import Connection, Line
 from pooled_nb.mesh.stripe import Stripe
 from pooled_nb.mesh.stuck import Stuck
+from pooled_nb.mesh.wiresettings import MAX_STRIPES
 
 STRIPE = "stripe"
 """Label of a stripe's connection."""
-MAX_STRIPES = 8
-"""Stripes that are taken to one device."""
 MAX_UNPROVED = 64
 """Stripes of all devices together that are not proved yet: each costs a handshake. So many of devices that
 have an admitted link, and as many of all others: who is in the room does not wait for who is before its gate.

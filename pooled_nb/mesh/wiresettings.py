@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_STRIPES = 8
+"""Stripes that are taken to one device."""
+
 
 @dataclass(frozen=True, slots=True)
 class WireSettings:

@@ -15,13 +15,11 @@ from typing import Any
 
 from pooled_nb.errors import BadOption
 from pooled_nb.mesh import stacks
-from pooled_nb.mesh.wiresettings import SCTP, STOCK, WireSettings
+from pooled_nb.mesh.wiresettings import MAX_STRIPES, SCTP, STOCK, WireSettings
 from pooled_nb.room.doorfacts import WireChoice
 
 FIELDS = WireChoice.__struct_fields__
 AUTO = "auto"
-MAX_STRIPES = 8
-"""As many are taken per link (section 5)."""
 KEEPALIVE_MS = (1.0, 1_000.0)
 """Below it is no pause, above it no keep-alive: after 1.5 s without a frame none is sent at all."""
 YES = ("1", "true", "yes", "on")

@@ -146,6 +146,27 @@ def test_who_may_not_come_in() -> None:
     simulate(scenario)
 
 
+def test_a_path_that_opened_is_tried_for_40_seconds() -> None:
+    """PROTOCOL section 2, ICE: "at 40 s while paths are still being tried"; so where handshakes go on."""
+
+    async def scenario() -> None:
+        net = SimNetwork()
+        host, _ = await host_and_peer(net)
+        net.refuse_open.add("slow")
+        net.failed_s = 1_000.0
+        endpoint = await net.register("slow", ["local"])
+        await endpoint.dial(ROOM)
+        (end,) = [c for c in net._connections if c.own == ROOM and c.remote == "slow"]
+        end.become("connected")  # and no channel opens
+        await asyncio.sleep(30)
+        assert end.state == "connected"
+        await asyncio.sleep(11)
+        assert end.state == "closed"
+        await leave(host)
+
+    simulate(scenario)
+
+
 def test_silent_links_lock_nobody_out() -> None:
     """PROTOCOL section 3, before admission: where 64 links wait that have not even said `hello`, the oldest
     gives way to a new one.

@@ -15,8 +15,8 @@ from pooled_nb.mesh.gate import Side
 from pooled_nb.mesh.gatekeeper import GateSettings
 from pooled_nb.mesh.linkwire import HELD_SLICES
 from pooled_nb.mesh.messages import chat
-from pooled_nb.mesh.stripes import MAX_STRIPES
 from pooled_nb.mesh.wire import encode
+from pooled_nb.mesh.wiresettings import MAX_STRIPES
 from tests.mesh.rawpeer import RawPeer
 from tests.mesh.recorder import CODE, ROOM, Recorder, device, leave, room
 from tests.sim.clock import simulate
