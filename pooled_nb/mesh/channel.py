@@ -151,6 +151,9 @@ class RtcChannel:
             self._guard(self.on_low)
 
     def _received(self, data: object) -> None:
+        if type(data) is bytes and self._said_open and not (self._closed or self._early) and self._on_message:
+            self._guard(self._on_message, data)  # nearly always
+            return
         # Text on a binary channel is not PeerJS's binary form (PROTOCOL section 3).
         if not isinstance(data, (bytes, bytearray)) or self._closed:
             return

@@ -1,4 +1,4 @@
-"""The keep-alive of one link at work: `keepalive` decides, here is its timer (PROTOCOL section 5)."""
+"""Signs of life on one link's wire: its keep-alive, as `keepalive` decides, and what comes (section 5)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.keepalive import KeepAlive
+
+HEARD_S = 0.01
+"""Seconds within which several messages are one sign of life: silence is counted in hundreds of these."""
 
 
 class LinkAlive:
@@ -17,10 +20,19 @@ class LinkAlive:
         See `KeepAlive`.
     send
         Sends the byte, on the first open connection; best effort.
+    on_heard
+        Called with signs of life, `HEARD_S` apart.
     """
 
-    def __init__(self, clock: Clock, period_ms: float, send: Callable[[], None]) -> None:
-        self._clock, self._send = clock, send
+    def __init__(
+        self,
+        clock: Clock,
+        period_ms: float,
+        send: Callable[[], None],
+        on_heard: Callable[[], None],
+    ) -> None:
+        self._clock, self._send, self._on_heard = clock, send, on_heard
+        self._heard_at = float("-inf")
         self._decider = KeepAlive(period_ms)
         self._timer: Timer | None = None
 
@@ -28,6 +40,12 @@ class LinkAlive:
     def idle_s(self) -> float:
         """Seconds since a frame went or came over this link."""
         return self._clock.now() - self._decider.frame_at
+
+    def heard(self, now: float) -> None:
+        """A slice or a byte came."""
+        if now - self._heard_at >= HEARD_S:
+            self._heard_at = now
+            self._on_heard()
 
     def carried(self, now: float) -> None:
         """A frame went or came over this link."""

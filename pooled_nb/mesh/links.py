@@ -274,9 +274,10 @@ class Links:
         """Time passes: pings, silence, and what each link waits for, unless this device slept just now."""
         self._pulse.tick(now)
         if not late:
+            awake = self._awake.now()
             for link in self.book:
-                link.tick(self._awake.now())
-            self.stripes.tick(self._awake.now(), self._quiet)
+                link.tick(awake)
+            self.stripes.tick(awake, self._quiet)
         self._peers.tick()
         if self._keeper is not None:
             self._keeper.tick()

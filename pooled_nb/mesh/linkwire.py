@@ -34,12 +34,14 @@ bounded by what the other end acknowledges (`credit`: 8 MiB of a link), captures
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pooled_nb.errors import LinkFailed
+from pooled_nb.mesh import together
 from pooled_nb.mesh.chunks import Chunker
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.credit import Credit
@@ -112,11 +114,10 @@ class LinkWire:
     ) -> None:
         self._clock = clock
         self._on_frame, self._on_failed = on_frame, on_failed
-        self._heard = heard
         self.window = Credit()
         self._bulk = LinkBulk(clock, control, chunker, on_more=self._pump, on_broken=on_broken)
         self._sender, self._receiver = Sender(twice=settings.twice), Receiver()
-        self.alive = LinkAlive(clock, settings.keepalive_ms, self._keep_alive)
+        self.alive = LinkAlive(clock, settings.keepalive_ms, self._keep_alive, heard)
         self._pairs: dict[str, _Pair] = {}
         self._gone_at: dict[str, float] = {}
         """Channels that closed, and that the receiver still waits for."""
@@ -175,14 +176,12 @@ class LinkWire:
         wire.on_close = lambda: self._gone(key)
         wire.on_low = self._pump
         wire.on_message = lambda data: self._slice(key, data)
-        keepalive.on_message = lambda _data: self._heard()
+        keepalive.on_message = lambda _data: self.alive.heard(self._clock.now())
         if wire.is_open:
             self._opened(key)
 
     def expect(self, key: str) -> None:
-        """A connection will be added soon, and the other end may use it already: a frame that seems to be
-        missing may come over it.
-        """
+        """A connection will be added soon: a frame that seems to be missing may come over it already."""
         if not self._closed and key not in self._pairs:
             self._receiver.expected(key)
 
@@ -273,7 +272,6 @@ class LinkWire:
         self.alive.close()
         if self._poll is not None:
             self._poll.cancel()
-            self._poll = None
 
     # -- channels --------------------------------------------------------------------------------
 
@@ -299,7 +297,7 @@ class LinkWire:
 
     def _forget(self, after: float) -> None:
         """The receiver waits no more for channels that closed so long ago."""
-        now = self._clock.now()
+        now = self._clock.now() if self._gone_at else 0.0
         for key in [key for key, at in self._gone_at.items() if now - at >= after]:
             del self._gone_at[key]
             if not self._closed:
@@ -325,20 +323,19 @@ class LinkWire:
             self._on_failed(why)
 
     def _slice(self, key: str, data: bytes, *, heard: bool = True) -> None:
+        now = self._clock.now()
         if heard:
-            self._heard()
+            self.alive.heard(now)
         if self._closed or self._wire_over:
             return
         if self._held is not None:
             if len(self._held) < HELD_SLICES and len(data) <= SLICE:
                 self._held.append((key, data))
-            return
-        if not self._chained:
+        elif not self._chained:
             self._receiver.pass_over(key, data)
-            return
-        now = self._clock.now()
-        self.alive.carried(now)
-        self._hand_over(self._receiver.slice(key, data, now))
+        else:
+            self.alive.carried(now)
+            self._hand_over(self._receiver.slice(key, data, now))
 
     def _hand_over(self, frames: list[Frame]) -> None:
         for frame in frames:
@@ -354,6 +351,7 @@ class LinkWire:
             return
         self._pumping = True
         given = 0
+        together.here.begin()
         try:
             while (waiting := self._sender.waiting) and given < TURN and (slices := self._give()):
                 given += slices
@@ -361,6 +359,7 @@ class LinkWire:
                 given += self._bulk.pump(ASSOCIATION - self._load(OWN).total, TURN - given)
         finally:
             self._pumping = False
+            together.here.end()
         if self._closed:
             return
         waits = self._bulk.waiting_bytes or (waiting and self._sender.channels)
@@ -385,9 +384,8 @@ class LinkWire:
         return given
 
     def _load(self, key: str) -> Load:
-        pair = self._pairs.get(key)
-        beside = self._bulk.buffered if key == OWN else 0
-        return Load(pair.wire.buffered if pair is not None else 0, beside)
+        held = self._pairs[key].wire.buffered if key in self._pairs else 0
+        return Load(held, self._bulk.buffered if key == OWN else 0)
 
     def _polled(self) -> None:
         self._poll = None
@@ -395,9 +393,7 @@ class LinkWire:
 
     def _keep_alive(self) -> None:
         for pair in self._pairs.values():
-            if pair.keepalive.is_open:
-                try:
+            with contextlib.suppress(LinkFailed):  # best effort
+                if pair.keepalive.is_open:
                     pair.keepalive.send(BYTE)
-                except LinkFailed:
-                    continue  # best effort
-                break
+                    break

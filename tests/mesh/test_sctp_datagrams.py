@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import struct
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,69 +17,16 @@ from aiortc import RTCPeerConnection
 
 from pooled_nb.mesh.sctp import datagrams, turns
 from pooled_nb.mesh.sctp.dtls import MAX_QUEUED
+from pooled_nb.mesh.sctp.reading import Reader
 from tests.mesh.rtctools import until
 from tests.mesh.sctppair import connected, echoed
-
-HOST = "127.0.0.2"
-DTLS, STUN, RTP = b"\x17", b"\x00", b"\x80"
-
-
-class Sink(asyncio.DatagramProtocol):
-    """Stands for aioice's protocol."""
-
-    def __init__(self) -> None:
-        self.stock: list[bytes] = []
-        self.errors: list[Exception] = []
-        self.transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        self.stock.append(data)
-        if data.endswith(b"!"):
-            raise struct.error("no such attribute")
-
-    def error_received(self, exc: Exception) -> None:
-        self.errors.append(exc)
-
-
-class Quick:
-    """A quickened socket, and who sends to it."""
-
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        self.taken: list[bytes] = []
-        self.batches: list[int] = []
-        self.slow: Callable[[], object] = lambda: None
-        self._before = 0
-        datagrams.quicken(sink, self.take, self.begun, self.ended)
-        self.sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sender.bind((HOST, 0))
-
-    def send(self, *data: bytes) -> None:
-        for one in data:
-            self.sender.sendto(one, self.sink.transport.get_extra_info("sockname"))
-
-    def take(self, data: bytes) -> None:
-        self.taken.append(data)
-        self.slow()
-
-    def begun(self) -> None:
-        self._before = len(self.taken)
-
-    def ended(self) -> None:
-        self.batches.append(len(self.taken) - self._before)
+from tests.mesh.sctpquick import DTLS, HOST, STUN, Quick, Sink, quickened
 
 
 @pytest.fixture
 async def quick() -> AsyncIterator[Quick]:
-    loop = asyncio.get_running_loop()
-    transport, sink = await loop.create_datagram_endpoint(Sink, local_addr=(HOST, 0))
-    made = Quick(sink)
-    yield made
-    made.sender.close()
-    transport.close()
+    async with quickened() as made:
+        yield made
 
 
 async def test_up_to_64_a_wake_up_and_one_end_for_all_of_them(quick: Quick) -> None:
@@ -128,19 +74,19 @@ async def test_a_busy_socket_lets_others_in(quick: Quick, monkeypatch: pytest.Mo
     assert set(range(1, 20)) <= set(seen)
 
 
-async def test_a_socket_that_fails_is_read_again(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_that_fails_is_read_again(quick: Quick) -> None:
     """An ICMP error comes back as an error of the next read, and says nothing about the path in use."""
-    reader = datagrams.Reader(quick.sink.transport, quick.begun, quick.ended)
-    real = reader._recvfrom
+    reader = Reader(quick.sink.transport, quick.begun, quick.ended)
+    real = reader._read
     failed: list[bool] = []
 
-    def recvfrom(size: int) -> Any:
+    def read(by: Any) -> Any:
         if not failed:
             failed.append(True)
             raise ConnectionRefusedError
-        return real(size)
+        return real(by)
 
-    reader._recvfrom = recvfrom
+    reader._read = read
     quick.send(DTLS)
     await until(lambda: quick.taken)
     assert [type(error) for error in quick.sink.errors] == [ConnectionRefusedError]
@@ -199,11 +145,11 @@ async def test_what_does_not_fit_is_lost(quick: Quick) -> None:
         if (error := answers.pop(0)) is not None:
             raise error
 
-    transport._sock = SimpleNamespace(sendto=sendto)
+    transport._sock = SimpleNamespace(sendto=sendto, sendmsg=None)
     try:
         put = datagrams.way(SimpleNamespace(protocol=quick.sink, remote_addr=(HOST, 9)))
         for n in range(4):
-            put(bytes([n]))
+            put(bytes([n]), 1)
     finally:
         transport._sock = real
     assert len(sent) == 4
@@ -229,7 +175,10 @@ class Relay:
         )
         self.outer: Any = outer
         protocol = SimpleNamespace(transport=outer)
-        self.put = datagrams.way(SimpleNamespace(protocol=protocol, remote_addr=("192.0.2.1", 5)))
+        self._put = datagrams.way(SimpleNamespace(protocol=protocol, remote_addr=("192.0.2.1", 5)))
+
+    def put(self, *data: bytes) -> None:
+        self._put(b"".join(data), len(data[0]))
 
 
 async def test_by_a_relay_through_its_channel(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,16 +191,16 @@ async def test_by_a_relay_through_its_channel(quick: Quick, monkeypatch: pytest.
     assert (relay.slowly, relay.direct) == ([b"a", b"b"], [])
     del relay.peer_connect_waiters[to]
     relay.channel_refresh_at[0x4000] = time.time() + 500
-    relay.put(b"cd")
-    assert relay.direct == [b"\x40\x00\x00\x02cd"]
+    relay.put(b"cd", b"ef", b"g")
+    assert relay.direct == [b"\x40\x00\x00\x02cd", b"\x40\x00\x00\x02ef", b"\x40\x00\x00\x01g"]
     relay.channel_refresh_at[0x4000] = 0.0
     relay.put(b"e")
     relay.put(b"f")
     assert relay.slowly == [b"a", b"b", b"e"]
-    assert relay.direct[1:] == [b"\x40\x00\x00\x01f"]
+    assert relay.direct[3:] == [b"\x40\x00\x00\x01f"]
     relay.outer._TurnTransport__close_task = object()
     relay.put(b"g")
-    assert (len(relay.slowly), len(relay.direct)) == (3, 2)
+    assert (len(relay.slowly), len(relay.direct)) == (3, 4)
 
 
 async def test_larger_buffers_where_the_system_allows() -> None:
@@ -322,7 +271,7 @@ async def test_several_records_in_one_datagram() -> None:
     """RFC 6347 section 4.1.1 allows it."""
     async with connected() as (near, far):
         together: list[bytes] = []
-        near.dtls._pair, near.dtls._put = near.pair, together.append
+        near.dtls._pair, near.dtls._put = near.pair, lambda data, size: together.append(data)
         for n in range(5):
             near.channel.send(bytes([n]) * 100)
         near.dtls._pair = None

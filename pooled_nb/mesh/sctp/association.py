@@ -46,6 +46,8 @@ MAX_CONTROL = 8
 """Chunks of one packet, other than DATA, that are looked at."""
 MAX_PARAMETERS = 2
 """Of one RE-CONFIG (RFC 6525 section 3.1)."""
+BATCH = 16
+"""Packets that are read before what they make this end send leaves."""
 
 
 class Association(Channels):
@@ -61,6 +63,8 @@ class Association(Channels):
         self, transport: Any, port: int = 5000, *, window: Window | None = None, policy: Policy = TUNED
     ) -> None:
         super().__init__(transport, port, window=window, policy=policy)
+        self._their_head, self._their_sum = b"", 0
+        """Ports and tag of the peer's packets, once one was taken, and what their checksum begins with."""
 
     @classmethod
     def getCapabilities(cls) -> RTCSctpCapabilities:
@@ -83,37 +87,62 @@ class Association(Channels):
     # packets
 
     def receive_now(self, packet: bytes) -> None:
-        """Take one packet, whatever is in it. Never raises; `batch_ended` is to follow."""
+        """Take one packet, whatever is in it. Never raises; `batch_ended` is to follow, with no turn between.
+
+        What is sent meanwhile leaves then, with the SACK: or before, where the batch is a large one.
+        """
+        self._in_batch += 1
         try:
             self._packet(packet)
         except Exception:
             log.exception("a packet of the peer was not understood")
+        if self._in_batch >= BATCH:
+            self.batch_ended()
 
     def batch_ended(self) -> None:
         """Acknowledge what came since the last time: one SACK for all of it, now or soon. Never raises."""
         if self._sack_needed:
             self._sack_soon()
+        self._in_batch = 0
+        self._let_go()
 
     async def _handle_data(self, data: bytes) -> None:
         self.receive_now(data)
         self._sack_now()
+        self.batch_ended()
 
     def _packet(self, packet: bytes) -> None:
-        if self._is_over or not chunks.is_whole(packet):
-            return
-        at = 12
         end = len(packet)
-        kind, flags, length = chunks.read_chunk(packet, at)
-        tag = int.from_bytes(packet[4:8], "big")
+        if self._is_over or end < 16:
+            return
+        head = packet[:8]
+        begun = self._their_sum if head == self._their_head else chunks.sum_of(head)
+        if not chunks.is_whole(packet, begun):
+            return
+        if end > 28 and head == self._their_head:
+            kind, flags, length, tsn, stream_id, seq, protocol = chunks.read_data(packet, 12)
+            if kind == chunks.DATA and length > chunks.DATA_HEADER and end - 4 < 12 + length <= end:
+                # Alone, as nearly always.
+                self._data(tsn, flags, stream_id, seq, protocol, packet[28 : 12 + length])
+                self._count_data()
+                return
+        kind, flags, length = chunks.read_chunk(packet, 12)
+        tag = int.from_bytes(head[4:], "big")
         if kind == chunks.INIT:
             if tag or length + (-length & 3) < end - 12:  # alone, and with tag 0 (RFC 9260 section 8.5.1)
                 return
         elif tag != self._local_verification_tag:
             return
-        self._chunks(packet, at, kind, flags, length)
-        if self._sack_needed:
-            self._unsacked += 1
-        if self._sack_needed and self._prompt and self._has_gap:
+        else:
+            self._their_head, self._their_sum = head, begun
+        self._chunks(packet, 12, kind, flags, length)
+        self._count_data()
+
+    def _count_data(self) -> None:
+        if not self._sack_needed:
+            return
+        self._unsacked += 1
+        if self._prompt and self._has_gap:
             # At once, so that a peer that counts SACKs has its three soon, however large the batch is.
             self._prompt -= 1
             self._sack_now()
@@ -207,9 +236,11 @@ class Association(Channels):
         if state != self.State.CLOSED:
             self._tell(super()._set_state, state)
             return
+        self._let_go()  # the last word, ABORT or SHUTDOWN COMPLETE
         self._is_over = True
         self._t3.stop()
         self._tail.stop()
+        self._sack_timer.stop()
         self._member.leave()
         self._clear()
         self._tell(super()._set_state, state)

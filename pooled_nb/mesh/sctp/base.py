@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 
 from aiortc.rtcsctptransport import AbortChunk, Chunk, InitChunk, RTCSctpTransport
 
+from pooled_nb.mesh import together
 from pooled_nb.mesh.sctp import chunks
 from pooled_nb.mesh.sctp.policy import TUNED, Policy
 
 log = logging.getLogger(__name__)
+
+TOGETHER = 16
+"""Packets that wait for each other at most: with more, the other end could have begun to read."""
 
 T = TypeVar("T")
 
@@ -50,7 +54,12 @@ class Base(RTCSctpTransport):
         # Ours (`dtls`) sends at once; aiortc's has a coroutine, which waits for nothing over UDP.
         self._send_now: Callable[[Sequence[bytes]], None] | None = getattr(transport, "send_now", None)
         self._header = b""
+        self._header_sum = 0
         self._header_of = (-1, -1)
+        self._packets: list[bytes] = []
+        """They leave when the batch that is read has ended, or the frame they are of (`together`)."""
+        self._in_batch = 0
+        """Packets of the batch that is read."""
 
     def setTransport(self, transport: Any) -> None:
         """See `RTCSctpTransport.setTransport`."""
@@ -64,12 +73,24 @@ class Base(RTCSctpTransport):
         self._leave((bytes(chunk),), 0 if isinstance(chunk, InitChunk) else None)
 
     def _leave(self, bodies: Sequence[bytes], tag: int | None = None) -> None:
-        """Send packets, each of these bodies, close together: who waits for them wakes up less often."""
+        """Send packets, each of these bodies: now, or together with what else is sent in this moment."""
         header_of = (self._remote_verification_tag if tag is None else tag, self._remote_port or 0)
         if header_of != self._header_of:
             self._header = chunks.head.pack(self._local_port, header_of[1], header_of[0])
+            self._header_sum = chunks.sum_of(self._header)
             self._header_of = header_of
-        packets = [chunks.seal(self._header, body) for body in bodies]
+        header, begun, seal, packets = self._header, self._header_sum, chunks.seal, self._packets
+        for body in bodies:
+            packets.append(seal(header, begun, body))
+        if len(packets) >= TOGETHER or not (self._in_batch or together.here.waits(self._let_go)):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Send what waits to leave."""
+        packets = self._packets
+        if not packets:
+            return
+        self._packets = []
         try:
             if self._send_now is not None:
                 self._send_now(packets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from struct import unpack_from
 from typing import Any
 
@@ -35,6 +36,7 @@ class Channels(Acking, Receiving):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._opened_by_peer: set[int] = set()
+        self._ears: dict[RTCDataChannel, Callable[[bytes | str], None]] = {}
 
     def _flush(self) -> None:
         if self._association_state != self.State.ESTABLISHED:
@@ -88,6 +90,7 @@ class Channels(Acking, Receiving):
     def _data_channel_closed(self, stream_id: int) -> None:
         self._opened_by_peer.discard(stream_id)
         if stream_id in self._data_channels:
+            self._ears.pop(self._data_channels[stream_id], None)
             self._tell(super()._data_channel_closed, stream_id)
 
     def _data_channel_close(self, channel: RTCDataChannel) -> None:
@@ -124,7 +127,16 @@ class Channels(Acking, Receiving):
             message = ""
         elif protocol == WEBRTC_BINARY_EMPTY:
             message = b""
+        ear = self._ears.get(channel)
+        if ear is not None:
+            self._tell(ear, message)
+            if not channel.listeners("message"):
+                return
         self._tell(channel.emit, "message", message)
+
+    def listen(self, channel: RTCDataChannel, on_message: Callable[[bytes | str], None]) -> None:
+        """Call this with each message of a channel: before who listens by its events, and for less."""
+        self._ears[channel] = on_message
 
     async def _receive(self, stream_id: int, pp_id: int, data: bytes) -> None:
         self._deliver(stream_id, pp_id, data)
@@ -183,6 +195,7 @@ class Channels(Acking, Receiving):
 
     def _clear(self) -> None:
         """The association ended: nothing is kept of it."""
+        self._ears.clear()
         self._data_channel_queue = deque()
         self._outbound_queue.clear()
         self._sent_queue.clear()

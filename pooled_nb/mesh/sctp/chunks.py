@@ -17,12 +17,14 @@ from aiortc.rtcsctptransport import (
     Chunk,
     SackChunk,
 )
-from google_crc32c import value as crc32c
+from google_crc32c import extend, value
 
 FIRST = SCTP_DATA_FIRST_FRAG
 LAST = SCTP_DATA_LAST_FRAG
 WHOLE = FIRST | LAST
 UNORDERED = SCTP_DATA_UNORDERED
+IMMEDIATE = 8
+"""The I bit (RFC 9260 section 3.3.1): who sent it waits for the SACK."""
 
 DATA = 0
 INIT = 1
@@ -120,15 +122,12 @@ class Outbound:
         self.acked = self.abandoned = self.retransmit = self.in_flight = False
 
     def __bytes__(self) -> bytes:
-        length = DATA_HEADER + len(self.data)
-        message = self.message
-        return (
-            _data.pack(
-                DATA, self.flags, length, self.tsn, message.stream_id, message.stream_seq, message.protocol
-            )
-            + self.data
-            + _padding[length & 3]
+        data, message = self.data, self.message
+        length = DATA_HEADER + len(data)
+        head = _data.pack(
+            DATA, self.flags, length, self.tsn, message.stream_id, message.stream_seq, message.protocol
         )
+        return head + data + _padding[length & 3] if length & 3 else head + data
 
 
 class Piece:
@@ -162,16 +161,19 @@ class Sack(SackChunk):
         return head + pack(f"!{len(blocks)}H{len(duplicates)}L", *blocks, *duplicates)
 
 
-def seal(header: bytes, body: bytes) -> bytes:
-    """A packet of one chunk: ports and tag, checksum (RFC 9260 section 6.8), chunk."""
-    return b"%b%b%b" % (header, crc32c(b"%b\0\0\0\0%b" % (header, body)).to_bytes(4, "little"), body)
+def sum_of(header: bytes) -> int:
+    """The checksum (RFC 9260 section 6.8) of ports, tag and an empty checksum: that of a packet goes on."""
+    return int(value(header + b"\0\0\0\0"))
 
 
-def is_whole(packet: bytes) -> bool:
-    """Whether there is a chunk and the checksum holds."""
-    return len(packet) >= 16 and int.from_bytes(packet[8:12], "little") == crc32c(
-        b"%b\0\0\0\0%b" % (packet[:8], packet[12:])
-    )
+def seal(header: bytes, begun: int, body: bytes) -> bytes:
+    """A packet: ports and tag, checksum, chunks. ``begun``: `sum_of` the header."""
+    return b"%b%b%b" % (header, extend(begun, body).to_bytes(4, "little"), body)
+
+
+def is_whole(packet: bytes, begun: int) -> bool:
+    """Whether the checksum of a packet holds. ``begun``: `sum_of` its first 8 bytes."""
+    return bool(extend(begun, packet[12:]) == int.from_bytes(packet[8:12], "little"))
 
 
 def read_sack(

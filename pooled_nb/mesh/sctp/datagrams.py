@@ -2,8 +2,8 @@
 
 aioice's sockets are asyncio's: one datagram a wake-up, into a buffer of 256 KiB, through a STUN parser, a
 queue and a task. Here one connection's sockets are read up to 64 datagrams at a time and told apart by their
-first byte, and written to directly. Where a loop's transport is of another kind (uvloop, Windows), or a relay
-stands between, they come and go one at a time.
+first byte, and written to directly, several in one call where the system has one (`segments`). Where a loop's
+transport is of another kind (uvloop, Windows), or a relay stands between, they come and go one at a time.
 """
 
 from __future__ import annotations
@@ -18,54 +18,19 @@ from collections.abc import Callable
 from struct import pack
 from typing import Any
 
-from pooled_nb.mesh.sctp import turns
+from pooled_nb.mesh.sctp import segments
+from pooled_nb.mesh.sctp.reading import MAX_DATAGRAM, Reader
 
 log = logging.getLogger(__name__)
 
-BATCH = 64
-"""Datagrams that a socket is read in one go."""
-MAX_DATAGRAM = 2_048
-"""Bytes; WebRTC's are at most 1,280, so that they pass everywhere (RFC 8831 section 5)."""
 BUFFERS = (4_194_304, 1_048_576)
 """Bytes that a socket may hold while the loop is busy, the first that the system allows; it may cap them."""
 REFRESH_S = 5.0
 """Between two tries to refresh a relay's channel, which holds for 100 s more (RFC 8656 section 12)."""
 
 Received = Callable[[bytes, Any], None]
-
-
-class Reader:
-    """Reads a socket of the loop's, in place of its transport; ends with it."""
-
-    def __init__(self, transport: Any, begun: Callable[[], None], ended: Callable[[], None]) -> None:
-        self._transport = transport
-        self._protocol = transport._protocol
-        self._recvfrom = transport._sock.recvfrom
-        self._turns = turns.here()
-        self._begun, self._ended = begun, ended
-        # In place of the reader that is there; the transport, which takes it away when it closes, stays.
-        asyncio.get_running_loop()._add_reader(transport._sock_fd, self._ready)  # type: ignore[attr-defined]
-
-    def _ready(self) -> None:
-        transport, recvfrom, received = self._transport, self._recvfrom, self._protocol.datagram_received
-        if transport.is_closing():
-            return
-        until, now = self._turns.until(), time.monotonic
-        self._begun()
-        try:
-            for _ in range(BATCH):
-                try:
-                    data, address = recvfrom(MAX_DATAGRAM)
-                except (BlockingIOError, InterruptedError):
-                    return
-                except OSError as error:
-                    self._protocol.error_received(error)
-                    return
-                received(data, address)
-                if now() >= until or transport.is_closing():
-                    return
-        finally:
-            self._ended()
+Put = Callable[[bytes, int], None]
+"""Sends a datagram, or several in one piece: of so many bytes each, the last perhaps of fewer."""
 
 
 def quicken(
@@ -100,23 +65,56 @@ def quicken(
         Reader(transport, begun, ended)
 
 
-def way(pair: Any) -> Callable[[bytes], None]:
-    """How a datagram leaves by a nominated pair: at once. What does not fit is lost, as in the network."""
+def way(pair: Any) -> Put:
+    """How datagrams leave by a nominated pair: at once. What does not fit is lost, as in the network."""
     protocol, address = pair.protocol, pair.remote_addr
     transport = protocol.transport
     if below(transport) is not transport:
-        return _relayed(transport, address)
+        return _cut(_relayed(transport, address))
     if not is_selected(transport):
-        return _by(transport, address)
-    sendto = transport._sock.sendto
+        return _cut(_by(transport, address))
+    return _by_socket(protocol, transport._sock, address)
 
-    def put(data: bytes) -> None:
+
+def _cut(put: Callable[[bytes], None]) -> Put:
+    def put_each(data: bytes, size: int) -> None:
+        for at in range(0, len(data), size):
+            put(data[at : at + size])
+
+    return put_each
+
+
+def _by_socket(protocol: Any, sock: Any, address: Any) -> Put:
+    sendto, sendmsg = sock.sendto, sock.sendmsg if segments.works() else None
+
+    def put_one(data: bytes) -> None:
         try:
             sendto(data, address)
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
             protocol.error_received(error)
+
+    put_each = _cut(put_one)
+
+    def put(data: bytes, size: int) -> None:
+        nonlocal sendmsg
+        if len(data) <= size:
+            put_one(data)
+            return
+        if sendmsg is None:
+            put_each(data, size)
+            return
+        try:
+            sendmsg((data,), segments.beside(size), 0, address)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            if error.errno not in segments.REFUSED:
+                protocol.error_received(error)
+                return
+            sendmsg = None  # by this path no more
+            put_each(data, size)
 
     return put
 

@@ -16,18 +16,13 @@ from aiortc.rtcdtlstransport import RTCCertificate, RTCDtlsParameters, RTCDtlsTr
 from aiortc.rtcicetransport import RTCIceTransport
 from OpenSSL import SSL
 
-from pooled_nb.mesh.sctp import datagrams
+from pooled_nb.mesh.sctp import datagrams, records
 from pooled_nb.mesh.sctp.flight import Flight
 
 log = logging.getLogger(__name__)
 
 MAX_QUEUED = 256
 """Datagrams that wait for the handshake; aioice's queue has no end."""
-MAX_RECORD = 4_096
-"""Bytes of one record that leaves: an echo of the largest datagram, sealed, fits in twice."""
-HEADER = 13
-"""Bytes of a record's header (RFC 6347 section 4.1); the last two are the length of what follows. With the
-shorter one of DTLS 1.3 (RFC 9147 section 4) the self-test fails, and connections are stock."""
 APPLICATION_DATA = 23
 MAX_FLIGHT = 1_500
 """Bytes of the handshake that aiortc puts into one datagram."""
@@ -37,6 +32,7 @@ class Dtls(RTCDtlsTransport):
     """See `RTCDtlsTransport`. Its association has ``receive_now`` and ``batch_ended``."""
 
     _ssl: Any
+    _ways: records.Ways
 
     def __init__(self, transport: RTCIceTransport, certificates: list[RTCCertificate]) -> None:
         super().__init__(transport, certificates)
@@ -59,6 +55,7 @@ class Dtls(RTCDtlsTransport):
             else:
                 self._flight.arrived()
         if self._state is State.CONNECTED:
+            self._ways = records.ways(self._ssl)
             self._is_quick = True
             for protocol in self._ice._protocols:
                 datagrams.quicken(protocol, self._take, self._begun, self._ended)
@@ -82,25 +79,18 @@ class Dtls(RTCDtlsTransport):
         pair = self._ice._nominated.get(1)
         if pair is None:
             raise ConnectionError("no path is nominated (any more)")
-        ssl = self._ssl
         try:
-            for packet in packets:
-                ssl.send(packet)
-            sealed = ssl.bio_read(MAX_RECORD * len(packets))
+            sealed = self._ways.seal(packets)
         except SSL.Error as error:
             raise ConnectionError("DTLS sends no more") from error
         if pair is not self._pair:
             self._pair, self._put = pair, datagrams.way(pair)
-        size = len(sealed)
         if len(packets) == 1:
-            self._put(sealed)
+            self._put(sealed, len(sealed))
         else:
-            put, at = self._put, 0
-            while at < size:
-                end = at + HEADER + int.from_bytes(sealed[at + 11 : at + HEADER], "big")
-                put(sealed[at:end])
-                at = end
-        self._count_sent(size, len(packets))
+            for run, step in records.runs(sealed):
+                self._put(run, step)
+        self._count_sent(len(sealed), len(packets))
 
     # the handshake
 
@@ -120,7 +110,7 @@ class Dtls(RTCDtlsTransport):
     def _repeat(self, flight: bytes) -> None:
         pair = self._ice._nominated.get(1)
         if pair is not None:
-            datagrams.way(pair)(flight)
+            datagrams.way(pair)(flight, len(flight))
             self._count_sent(len(flight), 1)
 
     # from the sockets
@@ -149,17 +139,15 @@ class Dtls(RTCDtlsTransport):
             self._ice._queue.put_nowait((data, 1))
 
     def _open(self, data: bytes) -> None:
-        ssl = self._ssl
         self._count_received(len(data))
-        ssl.bio_write(data)
-        is_one = data[0] == APPLICATION_DATA and HEADER + int.from_bytes(data[11:13], "big") == len(data)
+        is_one = data[0] == APPLICATION_DATA and records.length(data, 0) == len(data)
         try:
-            packet = ssl.recv(datagrams.MAX_DATAGRAM)
+            packet = self._ways.open(data)
             if self._flight.is_out:
                 self._flight.arrived()  # it sends data, so it has all of the handshake
             self._deliver(packet)
             while not is_one:  # a datagram may hold several records
-                self._deliver(ssl.recv(datagrams.MAX_DATAGRAM))
+                self._deliver(self._ways.open_next())
         except SSL.ZeroReturnError:
             self._flush()
             self._end()  # close_notify
@@ -195,11 +183,11 @@ class Dtls(RTCDtlsTransport):
         """Send what DTLS itself has to say: alerts, the last flight of the handshake again."""
         pair = self._ice._nominated.get(1)
         try:
-            record = self._ssl.bio_read(MAX_RECORD)
+            record = self._ssl.bio_read(records.MAX_OWN)
         except SSL.Error:
             return
         if pair is not None:
-            datagrams.way(pair)(record)
+            datagrams.way(pair)(record, len(record))
             self._count_sent(len(record), 1)
 
     def _end(self) -> None:

@@ -44,23 +44,30 @@ class Inbound:
         """Take a fragment whose TSN has not come before."""
         pieces = self.reassembly
         tsn = piece.tsn
-        if pieces and not 0 < (tsn - pieces[-1].tsn) & WRAP < HALF:
+        if not pieces:
+            pieces.append(piece)
+            self._measure(0)
+            return
+        last = pieces[-1]
+        if not 0 < (tsn - last.tsn) & WRAP < HALF:
             self._insert(piece)
             return
         goes_on = (
-            bool(pieces)
-            and pieces[-1].tsn == self._tail_tsn == (tsn - 1) & WRAP
+            last.tsn == self._tail_tsn == (tsn - 1) & WRAP
             and not piece.flags & FIRST
-            and not pieces[-1].flags & LAST
+            and not last.flags & LAST
         )
         pieces.append(piece)
-        if goes_on:
-            self.size += len(piece.user_data)
-            self.count += 1
-            start = len(pieces) - self.count
-            self._run(start, len(pieces) - 1)
-        else:
+        if not goes_on:
             self._measure(len(pieces) - 1)
+            return
+        self.size += len(piece.user_data)
+        self.count += 1
+        if piece.flags & LAST:
+            self._run(len(pieces) - self.count, len(pieces) - 1)
+        else:
+            self._tail_tsn = tsn
+            self.is_stuck = True
 
     def _insert(self, piece: Piece) -> None:
         pieces = self.reassembly
@@ -90,6 +97,20 @@ class Inbound:
         self.is_stuck = not (first.flags & FIRST and last.flags & LAST)
         # What is not ordered is due when it is complete, so that nothing before it is.
         self._start = start if first.flags & UNORDERED else 0
+
+    def pop_only(self) -> tuple[int, int, bytes] | None:
+        """As `pop_messages`, where all that waits is one message, which is due: most often, and for less."""
+        pieces = self.reassembly
+        if self.is_stuck or self.count != len(pieces):
+            return None
+        first = pieces[0]
+        if not first.flags & UNORDERED:
+            if first.stream_seq != self.sequence_number:
+                return None
+            self.sequence_number = (self.sequence_number + 1) & 0xFFFF
+        data = b"".join([piece.user_data for piece in pieces])
+        pieces.clear()
+        return first.stream_id, first.protocol, data
 
     def pop_messages(self, *, skips: bool = False) -> Iterator[tuple[int, int, bytes]]:
         """The messages that are complete and due: stream, protocol and bytes of each.

@@ -8,10 +8,11 @@ from typing import Any
 from aiortc.utils import uint16_add
 
 from pooled_nb.mesh.sctp.base import Base
-from pooled_nb.mesh.sctp.chunks import DATA_HEADER, UNORDERED, WHOLE, Piece, Sack
+from pooled_nb.mesh.sctp.chunks import DATA_HEADER, IMMEDIATE, UNORDERED, WHOLE, Piece, Sack
 from pooled_nb.mesh.sctp.policy import PACKET
 from pooled_nb.mesh.sctp.reassembly import Inbound
 from pooled_nb.mesh.sctp.received import Received
+from pooled_nb.mesh.sctp.timer import Timer
 
 RECEIVE_WINDOW = 1024 * 1024
 MAX_HELD = 4_096
@@ -29,11 +30,14 @@ APART = 65_536
 MAX_GAPS = 200
 MAX_DUPLICATES = 32
 """A SACK with all of these has 16 + 4 · 232 bytes: one packet."""
-SACK_EVERY = 4
-"""Packets of DATA for which a SACK leaves at once; stock sends no more at a time before it has one."""
-SACK_TURNS = 2
-"""Turns of the loop that a SACK for fewer waits, so that it leaves with an answer that is made at once. No
-more: a SACK that waits looks like a longer path (RFC 9260 section 6.2 would allow 0.5 s)."""
+SACK_EVERY = 16
+"""Packets of DATA for which a SACK leaves at once, of a peer that asks for one where it waits for it."""
+SACK_EVERY_UNASKED = 4
+"""The same of any other: stock sends no more at a time before it has one."""
+SACK_S = 0.002
+"""Seconds that a SACK for fewer waits, so that it leaves with an answer, or for all packets of a frame. No
+more: a SACK that waits looks like a longer path (RFC 9260 section 6.2 would allow 0.2). Who does not ask is
+told in the next turn of the loop."""
 PROMPT = 4
 """SACKs that leave at once for a new gap; a peer resends after three (RFC 9260 section 7.2.4)."""
 
@@ -51,7 +55,9 @@ class Receiving(Base):
         self._prompt = 0
         self._unsacked = 0
         """Packets of DATA since the last SACK."""
-        self._sack_turns = 0
+        self._asked = self._asks = False
+        """The peer set the I bit (RFC 9260 section 3.3.1): since the last SACK, and ever."""
+        self._sack_timer = Timer(self._loop, self._sack_now)
 
     @property
     def _last_received_tsn(self) -> int | None:
@@ -82,6 +88,8 @@ class Receiving(Base):
         if received is None or self._is_over:
             return
         self._sack_needed = True
+        if flags & IMMEDIATE:
+            self._asked = self._asks = True
         if not received.goes_on(tsn) and not self._beyond(received, tsn, len(user_data)):
             return
         if flags & LOOSE == LOOSE:
@@ -136,6 +144,11 @@ class Receiving(Base):
 
     def _pop(self, stream: Inbound, *, skips: bool = False) -> None:
         before = len(stream.reassembly)
+        if not skips and (only := stream.pop_only()) is not None:
+            self._held -= before
+            self._advertised_rwnd += len(only[2])
+            self._deliver(*only)
+            return
         for stream_id, protocol, user_data in stream.pop_messages(skips=skips):
             after = len(stream.reassembly)
             self._held -= before - after
@@ -199,25 +212,12 @@ class Receiving(Base):
                 self._advertised_rwnd += sum(len(piece.user_data) for piece in stream.reassembly)
 
     def _sack_soon(self) -> None:
-        """Acknowledge what came: at once where anything may be missing, else with DATA that leaves soon.
-
-        What is held is no whole message: more would have come with it, were it not lost.
-        """
-        if self._unsacked >= SACK_EVERY or self._held or self._has_gap or self._sack_duplicates:
+        """Acknowledge what came: at once where it is asked for or anything is missing, else soon."""
+        every = SACK_EVERY if self._asks else SACK_EVERY_UNASKED
+        if self._asked or self._unsacked >= every or self._has_gap or self._sack_duplicates:
             self._sack_now()
-        elif not self._sack_turns:
-            self._sack_turns = SACK_TURNS
-            self._loop.call_soon(self._sack_turn)
-
-    def _sack_turn(self) -> None:
-        if not self._sack_needed:
-            self._sack_turns = 0
-            return
-        self._sack_turns -= 1
-        if self._sack_turns:
-            self._loop.call_soon(self._sack_turn)
-        else:
-            self._sack_now()
+        elif self._sack_timer.due is None:
+            self._sack_timer.set(self._time() + (SACK_S if self._asks else 0.0))
 
     def _sack_now(self) -> None:
         if self._sack_needed and (sack := self._sack_made()) is not None:
@@ -242,8 +242,9 @@ class Receiving(Base):
         if self._sack_duplicates:
             sack.duplicates = self._sack_duplicates
             self._sack_duplicates = []
-        self._sack_needed = False
+        self._sack_needed = self._asked = False
         self._unsacked = 0
+        self._sack_timer.off()
         return sack
 
     async def _send_sack(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pooled_nb.mesh.sctp.abandoning import Abandoning
-from pooled_nb.mesh.sctp.chunks import FIRST, LAST, Message, Outbound
+from pooled_nb.mesh.sctp.chunks import FIRST, IMMEDIATE, LAST, Message, Outbound
 from pooled_nb.mesh.sctp.policy import PACKET
 from pooled_nb.mesh.sctp.received import WRAP
 from pooled_nb.mesh.sctp.recovery import Recovery
@@ -74,8 +74,15 @@ class Sending(Abandoning):
                     self._flush()
                     self._transmit_now()
                 else:
-                    self._transmit_now()
-                    self._flush()
+                    if (
+                        self._outbound_queue
+                        or self._marked
+                        or self._window.waiting
+                        or self._forward_tsn_chunk is not None
+                    ):
+                        self._transmit_now()
+                    if self._data_channel_queue or self._reconfig_queue:
+                        self._flush()
         finally:
             self._is_pumping = False
 
@@ -112,12 +119,16 @@ class Sending(Abandoning):
         tsn = self._local_tsn
         flags = message.flags | FIRST
         queue = self._outbound_queue
-        for at in range(0, len(data) - PACKET, PACKET):
-            queue.append(Outbound(tsn, flags, message, data[at : at + PACKET]))
-            tsn = (tsn + 1) & WRAP
-            flags = message.flags
-        last = (len(data) - 1) // PACKET * PACKET
-        queue.append(Outbound(tsn, flags | LAST, message, data[last:] if last else data))
+        size = len(data)
+        if size > PACKET:
+            # In equal parts: datagrams of one size leave in one call (`segments`).
+            step = -(-size // -(-size // PACKET))
+            for at in range(0, size - step, step):
+                queue.append(Outbound(tsn, flags, message, data[at : at + step]))
+                tsn = (tsn + 1) & WRAP
+                flags = message.flags
+            data = data[(size - 1) // step * step :]
+        queue.append(Outbound(tsn, flags | LAST, message, data))
         self._local_tsn = (tsn + 1) & WRAP
 
     def _transmit_now(self) -> None:
@@ -141,24 +152,36 @@ class Sending(Abandoning):
         if not sent_queue:
             self._progress_at = now
         leaving: list[Outbound] = []
+        given_up: list[Outbound] = []
+        begun = flight = member.flight
+        room = min(member.room(), self._peer_window - flight)
         while queue and len(sent_queue) < MAX_SENT:
             chunk = queue[0]
             size = len(chunk.data)
-            if not member.may_send(size) or (
-                member.flight and (member.flight >= most or member.flight + size > self._peer_window)
-            ):
+            if flight and (size > room or flight >= most):
                 break
             queue.popleft()
             sent_queue.append(chunk)
             if chunk.abandoned:
-                self._gone(chunk)
+                given_up.append(chunk)
                 continue
             chunk.in_flight = True
-            member.sent(size)
-            self._recovery.sent(chunk, now)
+            flight += size
+            room -= size
             leaving.append(chunk)
+        if leaving:
+            member.sent(flight - begun)
+        if queue and len(sent_queue) < MAX_SENT:
+            member.may_send(len(queue[0].data))  # who is refused has its turn
+        for chunk in given_up:
+            self._gone(chunk)
         if not leaving:
             return
+        recovery = self._recovery
+        for chunk in leaving:
+            recovery.sent(chunk, now)
+        if queue or member.is_full or not self.sent:  # the first asks so that the peer knows who asks
+            leaving[-1].flags |= IMMEDIATE
         self.sent += len(leaving)
         self._put_data(leaving)
         for chunk in leaving:
@@ -170,13 +193,15 @@ class Sending(Abandoning):
             self._watch(now)
 
     def _put_data(self, leaving: Sequence[Outbound]) -> None:
-        """Send chunks, each a packet; with the first that has room for it goes the SACK that is due."""
-        self._leave(
-            [
-                self._sack_aboard(len(chunk.data)) + bytes(chunk) if self._sack_needed else bytes(chunk)
-                for chunk in leaving
-            ]
-        )
+        """Send chunks, each a packet; with the last goes the SACK that is due, or with one that has room."""
+        bodies = [bytes(chunk) for chunk in leaving]
+        if self._sack_needed:
+            for at in range(-1, len(leaving) - 1):
+                sack = self._sack_aboard(len(leaving[at].data))
+                if sack:
+                    bodies[at] = sack + bodies[at]
+                    break
+        self._leave(bodies)
 
     def _burst(self) -> int:
         if not self.policy.burst:
@@ -214,6 +239,7 @@ class Sending(Abandoning):
             chunk.in_flight = True
             self._member.sent(len(chunk.data))
         self._recovery.sent(chunk, now)
+        chunk.flags |= IMMEDIATE
         self.resent += 1
         self._put(chunk)
 

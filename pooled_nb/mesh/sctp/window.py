@@ -60,6 +60,18 @@ class Member:
             return False
         return True
 
+    def room(self) -> int:
+        """Bytes for which `may_send` holds now, one after the other, where any are in flight already."""
+        window = self._window
+        room = window.size - window.flight
+        if window.waiting:
+            others = len(window.waiting) - (self in window.waiting)
+            if others:
+                room = min(room, window.size // (others + 1) - self.flight)
+        if self.expiries >= max(2, window.patience):
+            room = min(room, window.collapsed - self.flight)
+        return room
+
     def sent(self, size: int) -> None:
         """So many bytes left."""
         self.flight += size

@@ -192,7 +192,11 @@ class AiortcChannel:
     def listen(self, events: ChannelEvents) -> None:
         """See `stack.StackChannel`."""
         self._channel.on("open", events.open)
-        self._channel.on("message", events.message)
+        association: Any = self._channel.transport
+        if hasattr(association, "listen"):  # ours, which needs no event for each message
+            association.listen(self._channel, events.message)
+        else:
+            self._channel.on("message", events.message)
         self._channel.on("close", events.close)
         self._channel.on("bufferedamountlow", events.low)
 

@@ -50,6 +50,7 @@ class BulkQueue:
         self._chunker = chunker
         self._lines: dict[Priority, deque[_Message]] = {priority: deque() for priority in Priority}
         self._bytes = dict.fromkeys(Priority, 0)
+        self._all = 0
         self._credit, self._at = BURST, now
 
     @property
@@ -60,7 +61,7 @@ class BulkQueue:
     @property
     def waiting_bytes(self) -> int:
         """The same, of all."""
-        return sum(self._bytes.values())
+        return self._all
 
     def messages(self, priority: Priority) -> int:
         """How many wait, of one class."""
@@ -80,6 +81,7 @@ class BulkQueue:
         """
         self._lines[priority].append(_Message(packed, paced, len(packed)))
         self._bytes[priority] += len(packed)
+        self._all += len(packed)
 
     def next(self, room: int, now: float) -> bytes | None:
         """The piece to send now; None: nothing that may go fits.
@@ -106,6 +108,7 @@ class BulkQueue:
         for priority, line in self._lines.items():
             line.clear()
             self._bytes[priority] = 0
+        self._all = 0
 
     def _head(self, message: _Message) -> bytes:
         if message.pieces is None:
@@ -117,6 +120,7 @@ class BulkQueue:
         taken, message.head = min(message.left, CHUNK), b""
         message.left -= taken
         self._bytes[priority] -= taken
+        self._all -= taken
         if message.paced:
             self._credit -= cost(_ITEMS if message.left else _ITEMS + _LAST_ITEMS, len(piece))
         if not message.left:

@@ -26,7 +26,7 @@ OF_THE_LARGEST = 12
 @dataclass(slots=True)
 class _Lane:
     frames: deque[tuple[Priority, int, Frame]] = field(default_factory=deque)
-    waiting: Counter[Priority] = field(default_factory=Counter)
+    waiting: dict[Priority, int] = field(default_factory=dict)
 
     @property
     def rank(self) -> tuple[Priority, int]:
@@ -50,9 +50,11 @@ class Lanes:
 
     def push(self, frame: Frame, priority: Priority, lane: int) -> None:
         """A frame, behind all others of its lane."""
-        queue = self._lanes.setdefault(lane, _Lane())
+        queue = self._lanes.get(lane)
+        if queue is None:
+            queue = self._lanes[lane] = _Lane()
         queue.frames.append((priority, self._pushed, frame))
-        queue.waiting[priority] += 1
+        queue.waiting[priority] = queue.waiting.get(priority, 0) + 1
         self._pushed += 1
         self._largest = max(self._largest, len(frame.payload))
         self.frames += 1
@@ -62,7 +64,10 @@ class Lanes:
         """The frame that begins next, and what it was pushed with."""
         if not self._lanes:
             return None
-        lane, queue = min(self._lanes.items(), key=lambda item: item[1].rank)
+        if len(self._lanes) == 1:
+            [(lane, queue)] = self._lanes.items()
+        else:
+            lane, queue = min(self._lanes.items(), key=lambda item: item[1].rank)
         priority, _, frame = queue.frames.popleft()
         queue.waiting[priority] -= 1
         if not queue.waiting[priority]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.wire.lanes import Lanes
 from pooled_nb.mesh.wire.priority import Priority
-from pooled_nb.mesh.wire.slices import LAST_ID, SLICE, check, encode, id_of
+from pooled_nb.mesh.wire.slices import LAST_ID, SLICE, check, cut, id_of
 
 AT_A_TIME = 4
 """Slices that an association holds at most."""
@@ -62,7 +62,9 @@ class _Channel:
     """Bytes of the newest slices given: which of them still wait follows from the bytes that do."""
     turn: int = 0
     """When it was last chosen: ties go round-robin."""
-    load: Load = NOTHING
+    held: int = 0
+    beside: int = 0
+    """See `Load`; what was given since counts as held."""
     given: deque[bytes] = field(default_factory=deque)
     """Slices that the other end may not have, oldest first. References: an association has them as well."""
     given_bytes: int = 0
@@ -77,26 +79,31 @@ class _Channel:
         What is in flight does not count: to keep away from a connection that waits for a lost packet gained
         nothing where it was tried, since more slices are exposed on the others then.
         """
-        return self.load.total, self.turn
+        return self.held + self.beside, self.turn
 
     @property
     def has_room(self) -> bool:
         """Whether fewer than `AT_A_TIME` slices, or what weighs as much, wait in its association."""
-        held, slices = self.load.held, 0
-        for size in reversed(self.recent):
-            if held <= 0:
-                break
-            held -= size
-            slices += 1
-        return held <= 0 and slices < AT_A_TIME and self.load.total <= (AT_A_TIME - 1) * SLICE
+        held, slices = self.held, 0
+        if held + self.beside > (AT_A_TIME - 1) * SLICE:
+            return False
+        if held > 0:
+            for size in reversed(self.recent):
+                held -= size
+                slices += 1
+                if held <= 0:
+                    break
+        return held <= 0 and slices < AT_A_TIME
 
     def give(self, data: bytes, turn: int) -> None:
-        self.recent.append(len(data))
+        size = len(data)
+        self.recent.append(size)
         self.given.append(data)
-        self.given_bytes += len(data)
+        self.given_bytes += size
         while self.given_bytes > self.most:
             self.given_bytes -= len(self.given.popleft())
-        self.turn, self.load = turn, Load(self.load.held + len(data), self.load.beside)
+        self.turn = turn
+        self.held += size
 
 
 @dataclass(slots=True)
@@ -135,7 +142,9 @@ class Sender:
     def waiting(self) -> int:
         """What `ready` has still to give: frames not wholly handed over, and second copies."""
         begun = self._current is not None and bool(self._current.slices)
-        copies = sum(len(channel.copies) for channel in self._channels.values())
+        copies = 0
+        for channel in self._channels.values():
+            copies += len(channel.copies)
         return self._lanes.frames + begun + len(self._again) + len(self._lost) + copies
 
     @property
@@ -261,7 +270,7 @@ class Sender:
             nothing comes.
         """
         for key, channel in self._channels.items():
-            channel.load = loads.get(key, NOTHING)
+            channel.held, channel.beside = loads.get(key, NOTHING)
         while (step := self._step()) is not None:
             key, data, first = self._last = step
             self._turns += 1
@@ -301,12 +310,9 @@ class Sender:
 
     def _step(self) -> tuple[Hashable, bytes, Hashable | None] | None:
         """``(channel, slice, channel of the first copy, or `_LOST`)``."""
-        free = [key for key, channel in self._channels.items() if channel.has_room and not channel.avoided]
-        if not free and all(channel.avoided for channel in self._channels.values()):
-            free = [key for key, channel in self._channels.items() if channel.has_room]
+        free = self._free()
         if not free:
             return None
-        free.sort(key=lambda key: self._channels[key].rank)
         if self._lost:
             return free[0], self._lost.popleft(), _LOST
         for key in free:
@@ -321,12 +327,23 @@ class Sender:
             return None
         return free[0], self._current.slices.popleft(), None
 
+    def _free(self) -> list[Hashable]:
+        """Channels that have room, best first."""
+        channels = self._channels
+        if len(channels) == 1:
+            return [key for key, channel in channels.items() if channel.has_room]
+        free = [key for key, channel in channels.items() if channel.has_room and not channel.avoided]
+        if not free and all(channel.avoided for channel in channels.values()):
+            free = [key for key, channel in channels.items() if channel.has_room]
+        free.sort(key=lambda key: channels[key].rank)
+        return free
+
     def _begin(self) -> _Current | None:
         """Give the next frame its id."""
         if self.exhausted or (popped := self._lanes.pop()) is None:
             return None
         frame, priority = popped
-        slices = encode(frame, self._next_id)
+        slices = cut(frame, self._next_id)  # `push` checked it
         self._next_id += 1
         return _Current(frame, priority, deque(slices), self._twice and len(slices) <= TWICE)
 

@@ -77,16 +77,26 @@ def encode(frame: Frame, id: int) -> list[bytes]:
         A field that the header cannot carry, or that this kind must not: a mistake of the caller.
     """
     check(frame, id)
+    return cut(frame, id)
+
+
+def cut(frame: Frame, id: int) -> list[bytes]:
+    """See `encode`, of a frame that `check` found right."""
     flags = _SPEC * frame.spec | _RESET * frame.reset | (0 if frame.rb is None else frame.rb + 1) << 2
-    traits = int(frame.enc) | _LAST * frame.last | frame.probe << 4
-    dp = (*frame.dp, 0, 0)[:2]
-    count, total, payload = count_of(len(frame.payload)), len(frame.payload), memoryview(frame.payload)
+    traits = frame.enc | _LAST * frame.last | frame.probe << 4
+    dp0, dp1 = (*frame.dp, 0, 0)[:2] if frame.dp else (0, 0)
+    payload = frame.payload
+    total = len(payload)
+    count = count_of(total)
+    head = _HEAD.pack(
+        *(MAGIC, frame.kind, flags, id, frame.pos, frame.n, 0, count, traits),
+        *(frame.epoch, total, frame.sv, frame.ld, dp0, dp1),
+    )
+    if count == 1:
+        return [head + payload]
+    before, after = head[:_INDEX], head[_INDEX + 2 :]
     return [
-        _HEAD.pack(
-            *(MAGIC, frame.kind, flags, id, frame.pos, frame.n, index, count, traits),
-            *(frame.epoch, total, frame.sv, frame.ld, *dp),
-        )
-        + payload[index * ROOM : (index + 1) * ROOM]
+        b"%b%b%b%b" % (before, index.to_bytes(2, "big"), after, payload[index * ROOM : (index + 1) * ROOM])
         for index in range(count)
     ]
 
@@ -100,7 +110,7 @@ def decode(data: bytes | bytearray | memoryview) -> Slice | None:
     if not HEADER < len(data) <= SLICE:
         return None
     raw = bytes(data)
-    magic, kind, _flags, id, _pos, n, index, count, traits, _epoch, total, *_slots = _HEAD.unpack_from(raw)
+    magic, kind, _flags, id, _pos, n, index, count, traits, _epoch, total, *_ = _HEAD.unpack_from(raw)
     if magic != MAGIC or kind >= len(_KINDS) or traits & 7 >= len(_ENCODINGS) or id == 0 or n == 0:
         return None
     if not 0 < total <= MAX_PAYLOAD or count != count_of(total) or index >= count:
