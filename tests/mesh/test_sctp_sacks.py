@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from aiortc import RTCDataChannel
 
 from pooled_nb.mesh import together
 from pooled_nb.mesh.sctp.chunks import IMMEDIATE
@@ -65,30 +66,38 @@ async def _up(*, asked: bool = True) -> tuple[Pair, Calls, Calls]:
     return ends, Calls(ends.wires[0]), Calls(ends.wires[1])
 
 
-def test_what_belongs_together_leaves_in_one_call() -> None:
-    """A frame of 10 KB is three messages and nine packets, all but the last of one size."""
+def _frame(channel: RTCDataChannel) -> None:
+    """A frame of 10 KB: three messages, nine packets."""
+    together.here.begin()
+    try:
+        for size in (4_600, 4_600, 1_136):
+            channel.send(bytes(size))
+    finally:
+        together.here.end()
+
+
+def test_what_belongs_together_leaves_in_two_calls() -> None:
+    """The first slice, for the other end to begin with, and the rest; only the last packet is smaller."""
 
     async def scenario() -> None:
         ends, sent, _ = await _up()
         one, _, _, got = channels(ends, 77)
-        together.here.begin()
-        for size in (4_600, 4_600, 1_136):
-            one.send(bytes(size))
-        assert sent.packets == []
-        together.here.end()
-        assert [len(call) for call in sent.packets] == [9]
-        *most, last = (len(packet) for packet in sent.packets[0])
+        _frame(one)
+        assert [len(call) for call in sent.packets] == [4, 5]
+        *most, last = (len(packet) for call in sent.packets for packet in call)
         assert len(set(most)) == 1
         assert last <= most[0]
         one.send(b"alone")
-        assert [len(call) for call in sent.packets] == [9, 1]
-        await until(lambda: len(got) == 4)
+        assert [len(call) for call in sent.packets] == [4, 5, 1]
+        _frame(one)
+        assert [len(call) for call in sent.packets] == [4, 5, 1, 4, 5]
+        await until(lambda: len(got) == 7)
         await ends.close()
 
     simulate(scenario)
 
 
-def test_an_answer_that_is_made_at_once_leaves_in_one_call_and_carries_the_sack() -> None:
+def test_an_answer_that_is_made_at_once_carries_the_sack() -> None:
     """RFC 9260 section 6.2."""
 
     async def scenario() -> None:
@@ -101,14 +110,11 @@ def test_an_answer_that_is_made_at_once_leaves_in_one_call_and_carries_the_sack(
                     other.send(bytes(size))
 
         other.on("message", answer)
-        together.here.begin()
-        for size in (4_600, 4_600, 1_136):
-            one.send(bytes(size))
-        together.here.end()
+        _frame(one)
         await until(lambda: len(got) == 3)
         await asyncio.sleep(0.2)
-        assert answered.kinds == [[[0]] * 8 + [[3, 0]]]
-        assert sent.kinds[1:] == [[[3]]]
+        assert answered.kinds == [[[0]] * 4, [[0]] * 4 + [[3, 0]]]
+        assert sent.kinds[2:] == [[[3]]]
         await ends.close()
 
     simulate(scenario)

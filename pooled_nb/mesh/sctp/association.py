@@ -104,7 +104,7 @@ class Association(Channels):
         if self._sack_needed:
             self._sack_soon()
         self._in_batch = 0
-        self._let_go()
+        self._moment_over()
 
     async def _handle_data(self, data: bytes) -> None:
         self.receive_now(data)

@@ -15,8 +15,11 @@ from pooled_nb.mesh.sctp.policy import TUNED, Policy
 
 log = logging.getLogger(__name__)
 
+FIRST = 4
+"""Packets after which the first of a moment leave: the other end reads them while the rest is made. On 16
+idle cores a round trip of 10 KB takes 0.55 ms so, and 0.84 where all nine leave at the end, for the same CPU."""
 TOGETHER = 16
-"""Packets that wait for each other at most: with more, the other end could have begun to read."""
+"""Packets of the rest that wait for each other at most."""
 
 T = TypeVar("T")
 
@@ -58,6 +61,8 @@ class Base(RTCSctpTransport):
         self._header_of = (-1, -1)
         self._packets: list[bytes] = []
         """They leave when the batch that is read has ended, or the frame they are of (`together`)."""
+        self._most = FIRST
+        """So many leave at once, wherever this moment stands."""
         self._in_batch = 0
         """Packets of the batch that is read."""
 
@@ -82,8 +87,16 @@ class Base(RTCSctpTransport):
         header, begun, seal, packets = self._header, self._header_sum, chunks.seal, self._packets
         for body in bodies:
             packets.append(seal(header, begun, body))
-        if len(packets) >= TOGETHER or not (self._in_batch or together.here.waits(self._let_go)):
+        if not (self._in_batch or together.here.waits(self._moment_over)):
+            self._moment_over()
+        elif len(packets) >= self._most:
             self._let_go()
+            self._most = TOGETHER
+
+    def _moment_over(self) -> None:
+        """The batch has been read, or the frame given: all of it leaves."""
+        self._most = FIRST
+        self._let_go()
 
     def _let_go(self) -> None:
         """Send what waits to leave."""
