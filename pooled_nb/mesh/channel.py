@@ -109,12 +109,13 @@ class RtcChannel:
         LinkFailed
             The channel is not open, or the other end takes no message of this size.
         """
-        if self._channel is None or not self.is_open:
+        channel = self._channel
+        if channel is None or self._closed or not channel.is_open:
             raise LinkFailed(
                 f"The channel {self.name} is not open.", "Wait until the device is connected again."
             )
         try:
-            self._channel.send(data)
+            channel.send(data)
         except ValueError as error:
             raise LinkFailed(f"A message of {len(data)} bytes was not sent: {error}.") from None
 
@@ -152,7 +153,10 @@ class RtcChannel:
 
     def _received(self, data: object) -> None:
         if type(data) is bytes and self._said_open and not (self._closed or self._early) and self._on_message:
-            self._guard(self._on_message, data)  # nearly always
+            try:  # nearly always; as `_guard`
+                self._on_message(data)
+            except Exception:
+                log.exception("a handler of the channel %s failed", self.name)
             return
         # Text on a binary channel is not PeerJS's binary form (PROTOCOL section 3).
         if not isinstance(data, (bytes, bytearray)) or self._closed:

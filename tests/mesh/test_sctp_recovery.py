@@ -69,8 +69,7 @@ def _chunks(recovery: Recovery, count: int, now: float) -> list[Outbound]:
         )
         for tsn in range(count)
     ]
-    for chunk in made:
-        recovery.sent(chunk, now)
+    recovery.sent(made, now)
     return made
 
 
@@ -78,16 +77,16 @@ def test_an_acknowledgement_of_the_first_copy_strikes_nobody() -> None:
     """RFC 8985 section 6.2: where packets queue for 100 ms, what came 40 ms after the second is the first."""
     recovery = Recovery(early=True)
     (quick,) = _chunks(recovery, 1, 0.0)
-    assert recovery.acked(quick, 0.01) == pytest.approx(0.01)
+    assert recovery.acked([quick], 0.01) == pytest.approx(0.01)
     first, second, third = _chunks(recovery, 3, 1.0)
-    recovery.acked(second, 1.1)
-    recovery.sent(first, 1.11)
-    assert recovery.acked(first, 1.15) is None
+    recovery.acked([second], 1.1)
+    recovery.sent([first], 1.11)
+    assert recovery.acked([first], 1.15) is None
     assert recovery.judge([third], 1.15)[0] == []
     # The same with time enough for the second copy.
-    recovery.sent(third, 1.2)
-    recovery.sent(first, 1.25)
-    recovery.acked(first, 1.35)
+    recovery.sent([third], 1.2)
+    recovery.sent([first], 1.25)
+    recovery.acked([first], 1.35)
     assert recovery.judge([third], 1.38)[0] == [third]
 
 
@@ -95,8 +94,7 @@ def test_duplicates_of_what_was_held_for_lost_make_patient_and_no_others() -> No
     """RFC 8985 section 6.2: once a round trip, and never more than a usual round trip."""
     recovery = Recovery(early=True)
     chunks = _chunks(recovery, 40, 0.0)
-    for chunk in chunks[30:]:
-        recovery.acked(chunk, 0.04)
+    recovery.acked(chunks[30:], 0.04)
     recovery.spurious([31, 32, 33], 0.04)  # doubled by the network, or a probe's
     assert not recovery._reorders
     lost, _ = recovery.judge(chunks[:30], 0.04)
@@ -108,7 +106,7 @@ def test_duplicates_of_what_was_held_for_lost_make_patient_and_no_others() -> No
     assert recovery._patience == before == 2.0
     for n in range(100):
         chunk, later = _chunks(recovery, 2, 1.0 + n)
-        recovery.acked(later, 1.04 + n)
+        recovery.acked([later], 1.04 + n)
         recovery.judge([chunk], 1.5 + n)
         recovery.spurious([0], 1.6 + n)
     assert recovery._due() <= 0.08 + 1e-9

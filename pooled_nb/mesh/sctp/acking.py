@@ -46,7 +46,7 @@ class Acking(Sending):
             member.left(freed)
         if sent_queue and (gaps or sent_queue[0].acked):
             self._gap_blocks(cumulative, sorted(gaps), arrived)
-        again = any(chunk.sent_count > 1 for chunk in arrived)
+        again = bool(self.resent) and any(chunk.sent_count > 1 for chunk in arrived)
         if again:
             arrived.sort(key=_ORDER)  # as they left, so that what one SACK tells at once is no reordering
         size = self._learn(arrived, now, full=was_full)
@@ -105,13 +105,9 @@ class Acking(Sending):
     def _learn(self, arrived: list[Outbound], now: float, *, full: bool) -> int:
         """Bytes that arrived; and the round trip, from the newest that was sent once."""
         size = 0
-        newest = -1
-        round_trip = None
         for chunk in arrived:
             size += len(chunk.data)
-            took = self._recovery.acked(chunk, now)
-            if took is not None and chunk.order > newest:
-                newest, round_trip = chunk.order, took
+        round_trip = self._recovery.acked(arrived, now)
         if round_trip is not None:
             self._update_rto(round_trip)
             self._member.measured(round_trip, now, full=full)

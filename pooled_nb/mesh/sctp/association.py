@@ -33,11 +33,13 @@ from aiortc.rtcsctptransport import (
     StreamAddOutgoingParam,
     StreamResetOutgoingParam,
 )
+from google_crc32c import extend
 
 from pooled_nb.mesh.network import ConnectionStats
 from pooled_nb.mesh.sctp import chunks
 from pooled_nb.mesh.sctp.base import finish, log
 from pooled_nb.mesh.sctp.channels import Channels
+from pooled_nb.mesh.sctp.chunks import DATA, DATA_HEADER, read_data, read_head
 from pooled_nb.mesh.sctp.policy import TUNED, Policy
 from pooled_nb.mesh.sctp.received import WRAP
 from pooled_nb.mesh.sctp.window import Window
@@ -93,11 +95,30 @@ class Association(Channels):
         """
         self._in_batch += 1
         try:
-            self._packet(packet)
+            end = len(packet)
+            if self._is_over or end < 16:
+                return
+            head, checksum = read_head(packet)
+            is_theirs = head == self._their_head
+            begun = self._their_sum if is_theirs else chunks.sum_of(head)
+            if extend(begun, packet[12:]) != checksum:
+                return
+            if end > 28 and is_theirs:
+                kind, flags, length, tsn, stream_id, seq, protocol = read_data(packet, 12)
+                if kind == DATA and length > DATA_HEADER and end - 4 < 12 + length <= end:
+                    # Alone, as nearly always.
+                    self._data(tsn, flags, stream_id, seq, protocol, packet[28 : 12 + length])
+                    if self._prompt:
+                        self._count_data()
+                    elif self._sack_needed:
+                        self._unsacked += 1
+                    return
+            self._packet(packet, head, begun)
         except Exception:
             log.exception("a packet of the peer was not understood")
-        if self._in_batch >= BATCH:
-            self.batch_ended()
+        finally:
+            if self._in_batch >= BATCH:
+                self.batch_ended()
 
     def batch_ended(self) -> None:
         """Acknowledge what came since the last time: one SACK for all of it, now or soon. Never raises."""
@@ -111,25 +132,12 @@ class Association(Channels):
         self._sack_now()
         self.batch_ended()
 
-    def _packet(self, packet: bytes) -> None:
-        end = len(packet)
-        if self._is_over or end < 16:
-            return
-        head = packet[:8]
-        begun = self._their_sum if head == self._their_head else chunks.sum_of(head)
-        if not chunks.is_whole(packet, begun):
-            return
-        if end > 28 and head == self._their_head:
-            kind, flags, length, tsn, stream_id, seq, protocol = chunks.read_data(packet, 12)
-            if kind == chunks.DATA and length > chunks.DATA_HEADER and end - 4 < 12 + length <= end:
-                # Alone, as nearly always.
-                self._data(tsn, flags, stream_id, seq, protocol, packet[28 : 12 + length])
-                self._count_data()
-                return
+    def _packet(self, packet: bytes, head: bytes, begun: int) -> None:
+        """A packet whose checksum holds; ``begun``: what that begins with, of its first 8 bytes."""
         kind, flags, length = chunks.read_chunk(packet, 12)
         tag = int.from_bytes(head[4:], "big")
         if kind == chunks.INIT:
-            if tag or length + (-length & 3) < end - 12:  # alone, and with tag 0 (RFC 9260 section 8.5.1)
+            if tag or length + (-length & 3) < len(packet) - 12:  # alone, with tag 0 (RFC 9260, 8.5.1)
                 return
         elif tag != self._local_verification_tag:
             return
@@ -153,9 +161,9 @@ class Association(Channels):
         while True:
             if length < 4 or at + length > end:
                 return
-            if kind == chunks.DATA:
-                if length > chunks.DATA_HEADER:
-                    _, flags, _, tsn, stream_id, seq, protocol = chunks.read_data(packet, at)
+            if kind == DATA:
+                if length > DATA_HEADER:
+                    _, flags, _, tsn, stream_id, seq, protocol = read_data(packet, at)
                     self._data(tsn, flags, stream_id, seq, protocol, packet[at + 16 : at + length])
             elif control == MAX_CONTROL:
                 return

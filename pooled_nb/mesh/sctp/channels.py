@@ -22,7 +22,7 @@ from aiortc.rtcsctptransport import (
 from aiortc.utils import uint32_gte
 
 from pooled_nb.mesh.sctp.acking import Acking
-from pooled_nb.mesh.sctp.base import finish
+from pooled_nb.mesh.sctp.base import finish, log
 from pooled_nb.mesh.sctp.receiving import Receiving
 
 MAX_OPENED = 64
@@ -118,7 +118,9 @@ class Channels(Acking, Receiving):
         if channel is None or protocol not in _MESSAGES:
             return
         message: bytes | str = data
-        if protocol == WEBRTC_STRING:
+        if protocol == WEBRTC_BINARY:
+            pass
+        elif protocol == WEBRTC_STRING:
             try:
                 message = data.decode()
             except UnicodeDecodeError:
@@ -129,7 +131,10 @@ class Channels(Acking, Receiving):
             message = b""
         ear = self._ears.get(channel)
         if ear is not None:
-            self._tell(ear, message)
+            try:  # as `_tell`
+                ear(message)
+            except Exception:
+                log.exception("a handler of an association failed")
             if not channel.listeners("message"):
                 return
         self._tell(channel.emit, "message", message)

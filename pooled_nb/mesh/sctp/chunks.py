@@ -6,6 +6,7 @@ classes, after their lengths were looked at: aiortc's reader of parameters never
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct, pack
 from typing import Any
 
@@ -44,6 +45,8 @@ _with_parameters = {1: 16, 2: 16, 4: 0, 5: 0, 6: 0, 9: 0, 130: 0}
 _at_least = {1: 16, 2: 16, 7: 4, 192: 4}
 
 head = Struct("!HHL")
+read_head = Struct("<8sL").unpack_from
+"""Ports and tag of a packet in one piece, and its checksum."""
 read_chunk = _chunk.unpack_from
 read_data = _data.unpack_from
 
@@ -122,12 +125,24 @@ class Outbound:
         self.acked = self.abandoned = self.retransmit = self.in_flight = False
 
     def __bytes__(self) -> bytes:
-        data, message = self.data, self.message
+        return written((self,))[0]
+
+
+def written(leaving: Iterable[Outbound]) -> list[bytes]:
+    """Chunks as they are on the wire; in one call for all that leave at a time."""
+    out = []
+    message: Message | None = None
+    stream_id = stream_seq = protocol = 0
+    write = _data.pack
+    for chunk in leaving:
+        if chunk.message is not message:
+            message = chunk.message
+            stream_id, stream_seq, protocol = message.stream_id, message.stream_seq, message.protocol
+        data = chunk.data
         length = DATA_HEADER + len(data)
-        head = _data.pack(
-            DATA, self.flags, length, self.tsn, message.stream_id, message.stream_seq, message.protocol
-        )
-        return head + data + _padding[length & 3] if length & 3 else head + data
+        body = write(DATA, chunk.flags, length, chunk.tsn, stream_id, stream_seq, protocol) + data
+        out.append(body + _padding[length & 3] if length & 3 else body)
+    return out
 
 
 class Piece:
@@ -166,14 +181,9 @@ def sum_of(header: bytes) -> int:
     return int(value(header + b"\0\0\0\0"))
 
 
-def seal(header: bytes, begun: int, body: bytes) -> bytes:
-    """A packet: ports and tag, checksum, chunks. ``begun``: `sum_of` the header."""
-    return b"%b%b%b" % (header, extend(begun, body).to_bytes(4, "little"), body)
-
-
-def is_whole(packet: bytes, begun: int) -> bool:
-    """Whether the checksum of a packet holds. ``begun``: `sum_of` its first 8 bytes."""
-    return bool(extend(begun, packet[12:]) == int.from_bytes(packet[8:12], "little"))
+def seal(header: bytes, begun: int, bodies: Iterable[bytes]) -> list[bytes]:
+    """Packets: ports and tag, checksum, chunks. ``begun``: `sum_of` the header."""
+    return [header + extend(begun, body).to_bytes(4, "little") + body for body in bodies]
 
 
 def read_sack(

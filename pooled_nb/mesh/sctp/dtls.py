@@ -38,7 +38,10 @@ class Dtls(RTCDtlsTransport):
         super().__init__(transport, certificates)
         self._ice = cast(Any, transport._connection)
         self._is_quick = self._is_over = False
-        self._in_batch = self._has_ending = False
+        self._is_heard = False
+        """Whether data came: then nobody waits for the handshake's last flight any more."""
+        self._has_ending = False
+        """The end of a batch is to come, of the reader's or of its own."""
         self._pair: Any = None
         self._put: Any = None
         self._flight = Flight(self._repeat)
@@ -128,56 +131,65 @@ class Dtls(RTCDtlsTransport):
         if not self._ice._queue.empty():  # what came before is first
             self._queue(data)
             return
+        size = len(data)
+        me: Any = self
+        me._RTCDtlsTransport__rx_bytes += size
+        me._RTCDtlsTransport__rx_packets += 1
+        is_one = (
+            data[0] == APPLICATION_DATA
+            and size > records.HEADER
+            and size - records.HEADER == data[11] << 8 | data[12]  # `records.length`
+        )
         try:
-            self._open(data)
-        except Exception:  # as in aiortc, what goes wrong here ends the connection
-            log.warning("a connection ended", exc_info=True)
-            self._end()
+            packet = self._ways.open(data)
+            if not self._is_heard:
+                self._is_heard = True
+                self._flight.arrived()  # it sends data, so it has all of the handshake
+            while True:
+                receiver: Any = self._data_receiver
+                if receiver is not None and packet:
+                    if not self._has_ending:
+                        self._has_ending = True
+                        asyncio.get_running_loop().call_soon(self._ended)
+                    receiver.receive_now(packet)
+                if is_one:
+                    return
+                packet = self._ways.open_next()  # a datagram may hold several records
+        except SSL.Error as error:
+            self._no_packet(error)
+        except Exception:
+            self._failed()
 
     def _queue(self, data: bytes) -> None:
         if self._ice._queue.qsize() < MAX_QUEUED:
             self._ice._queue.put_nowait((data, 1))
 
-    def _open(self, data: bytes) -> None:
-        self._count_received(len(data))
-        is_one = data[0] == APPLICATION_DATA and records.length(data, 0) == len(data)
+    def _no_packet(self, error: SSL.Error) -> None:
+        """Nothing (more) in a datagram, or no record of this connection: ignored (RFC 6347, 4.1.2.7)."""
         try:
-            packet = self._ways.open(data)
-            if self._flight.is_out:
-                self._flight.arrived()  # it sends data, so it has all of the handshake
-            self._deliver(packet)
-            while not is_one:  # a datagram may hold several records
-                self._deliver(self._ways.open_next())
-        except SSL.ZeroReturnError:
             self._flush()
+        except Exception:
+            self._failed()
+        if isinstance(error, SSL.ZeroReturnError):
             self._end()  # close_notify
-        except (
-            SSL.Error
-        ):  # nothing (more) in it, or no record of this connection: ignored (RFC 6347, 4.1.2.7)
-            self._flush()
 
-    def _deliver(self, packet: bytes) -> None:
-        receiver: Any = self._data_receiver
-        if receiver is None or not packet:
-            return
-        if not (self._in_batch or self._has_ending):
-            self._has_ending = True
-            asyncio.get_running_loop().call_soon(self._ended)
-        receiver.receive_now(packet)
+    def _failed(self) -> None:
+        """As in aiortc, what goes wrong here ends the connection; called where it is handled."""
+        log.warning("a connection ended", exc_info=True)
+        self._end()
 
     def _begun(self) -> None:
-        self._in_batch = True
+        self._has_ending = True
 
     def _ended(self) -> None:
-        self._in_batch = self._has_ending = False
+        self._has_ending = False
         receiver: Any = self._data_receiver
         if receiver is None:
             return
         try:
             receiver.batch_ended()
         except Exception:
-            log.warning("a connection ended", exc_info=True)
-            self._end()
+            self._failed()
 
     def _flush(self) -> None:
         """Send what DTLS itself has to say: alerts, the last flight of the handshake again."""
@@ -200,8 +212,3 @@ class Dtls(RTCDtlsTransport):
         me: Any = self
         me._RTCDtlsTransport__tx_bytes += size
         me._RTCDtlsTransport__tx_packets += packets
-
-    def _count_received(self, size: int) -> None:
-        me: Any = self
-        me._RTCDtlsTransport__rx_bytes += size
-        me._RTCDtlsTransport__rx_packets += 1

@@ -27,8 +27,10 @@ class Reader:
         self._loop = asyncio.get_running_loop()
         self._turns = turns.here()
         self._begun, self._ended = begun, ended
-        self._left: deque[tuple[bytes, Any]] = deque()
-        """What was read and is not handed over."""
+        self._left: deque[bytes] = deque()
+        """What was read and is not handed over; nothing more is read before."""
+        self._address: Any = None
+        """Where that came from."""
         sock = transport._sock
         self._read: Callable[[Any], tuple[list[bytes], Any]]
         if segments.join(sock):
@@ -63,23 +65,23 @@ class Reader:
         count = 0
         while count < BATCH:
             try:
-                datagrams, address = read(by)
+                datagrams, self._address = read(by)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 self._protocol.error_received(error)
                 return
             count += len(datagrams)
-            left.extend([(data, address) for data in datagrams])
+            left.extend(datagrams)
             if not self._hand_over(until):
                 return
 
     def _hand_over(self, until: float) -> bool:
         """Hand over what was read; False where the turn is over first."""
         received, left, now = self._protocol.datagram_received, self._left, time.monotonic
-        is_closing = self._transport.is_closing
+        is_closing, address = self._transport.is_closing, self._address
         while left:
-            received(*left.popleft())
+            received(left.popleft(), address)
             if now() >= until or is_closing():
                 return False
         return True

@@ -29,7 +29,7 @@ class Inbound:
         Bytes and fragments of the unfinished message that the last fragment added belongs to.
     """
 
-    __slots__ = ("_start", "_tail_tsn", "count", "is_stuck", "reassembly", "sequence_number", "size")
+    __slots__ = ("_next_tsn", "_start", "count", "is_stuck", "reassembly", "sequence_number", "size")
 
     def __init__(self) -> None:
         self.reassembly: list[Piece] = []
@@ -37,37 +37,31 @@ class Inbound:
         self.size = self.count = 0
         self.is_stuck = False
         self._start = 0
-        self._tail_tsn = -1
-        """The last one of the run that `size` and `count` are of, while that is the last of all."""
+        self._next_tsn = -1
+        """What goes on with the run that `size` and `count` are of, where that is the last of all; or -1."""
 
     def add_chunk(self, piece: Piece) -> None:
         """Take a fragment whose TSN has not come before."""
         pieces = self.reassembly
-        tsn = piece.tsn
-        if not pieces:
+        tsn, flags = piece.tsn, piece.flags
+        if tsn == self._next_tsn and not flags & FIRST:  # nearly always
             pieces.append(piece)
-            self._measure(0)
-            return
-        last = pieces[-1]
-        if not 0 < (tsn - last.tsn) & WRAP < HALF:
-            self._insert(piece)
-            return
-        goes_on = (
-            last.tsn == self._tail_tsn == (tsn - 1) & WRAP
-            and not piece.flags & FIRST
-            and not last.flags & LAST
-        )
-        pieces.append(piece)
-        if not goes_on:
+            self.size += len(piece.user_data)
+            self.count += 1
+            if flags & LAST:
+                self._run(len(pieces) - self.count, len(pieces) - 1)
+            else:
+                self._next_tsn = (tsn + 1) & WRAP
+                self.is_stuck = True
+        elif not pieces:
+            pieces.append(piece)
+            self.size, self.count = len(piece.user_data), 1
+            self._run(0, 0)
+        elif 0 < (tsn - pieces[-1].tsn) & WRAP < HALF:
+            pieces.append(piece)
             self._measure(len(pieces) - 1)
-            return
-        self.size += len(piece.user_data)
-        self.count += 1
-        if piece.flags & LAST:
-            self._run(len(pieces) - self.count, len(pieces) - 1)
         else:
-            self._tail_tsn = tsn
-            self.is_stuck = True
+            self._insert(piece)
 
     def _insert(self, piece: Piece) -> None:
         pieces = self.reassembly
@@ -93,7 +87,8 @@ class Inbound:
         """What was added last belongs to this run."""
         pieces = self.reassembly
         first, last = pieces[start], pieces[end]
-        self._tail_tsn = last.tsn
+        goes_on = end + 1 == len(pieces) and not last.flags & LAST
+        self._next_tsn = (last.tsn + 1) & WRAP if goes_on else -1
         self.is_stuck = not (first.flags & FIRST and last.flags & LAST)
         # What is not ordered is due when it is complete, so that nothing before it is.
         self._start = start if first.flags & UNORDERED else 0
@@ -137,6 +132,7 @@ class Inbound:
                 continue
             data = first.user_data if start == end else b"".join(p.user_data for p in pieces[start : end + 1])
             del pieces[start : end + 1]
+            self._next_tsn = -1
             if ordered and first.stream_seq == self.sequence_number:
                 self.sequence_number = (self.sequence_number + 1) & 0xFFFF
             yield first.stream_id, first.protocol, data
@@ -167,7 +163,7 @@ class Inbound:
         del pieces[:keep]
         self.is_stuck = False
         self._start = 0
-        self._tail_tsn = -1
+        self._next_tsn = -1
         return size
 
     def _around(self, at: int) -> tuple[int, int]:

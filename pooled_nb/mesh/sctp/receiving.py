@@ -8,8 +8,7 @@ from typing import Any
 from aiortc.utils import uint16_add
 
 from pooled_nb.mesh.sctp.base import Base
-from pooled_nb.mesh.sctp.chunks import DATA_HEADER, IMMEDIATE, UNORDERED, WHOLE, Piece, Sack
-from pooled_nb.mesh.sctp.policy import PACKET
+from pooled_nb.mesh.sctp.chunks import IMMEDIATE, UNORDERED, WHOLE, Piece, Sack
 from pooled_nb.mesh.sctp.reassembly import Inbound
 from pooled_nb.mesh.sctp.received import Received
 from pooled_nb.mesh.sctp.timer import Timer
@@ -107,7 +106,20 @@ class Receiving(Base):
             self._deliver(stream_id, protocol, user_data)
             self._after_data()
             return
-        self._hold(stream, Piece(tsn, flags, stream_id, stream_seq, protocol, user_data))
+        stream.add_chunk(Piece(tsn, flags, stream_id, stream_seq, protocol, user_data))
+        self._held += 1
+        self._advertised_rwnd -= len(user_data)
+        if not stream.is_stuck:
+            self._pop(stream)
+        if (
+            stream.size > self.policy.max_message
+            or stream.count > MAX_PIECES
+            or self._advertised_rwnd < -MAX_UNFINISHED
+            or self._held > 2 * MAX_HELD
+        ):
+            self._too_much(stream)
+        if self._reconfig_deferred is not None:
+            self._after_data()
 
     def _beyond(self, received: Received, tsn: int, size: int) -> bool:
         """A TSN that is not simply the next one: whether it counts as received."""
@@ -123,14 +135,8 @@ class Receiving(Base):
             self._prompt = PROMPT
         return True
 
-    def _hold(self, stream: Inbound, piece: Piece) -> None:
-        stream.add_chunk(piece)
-        self._held += 1
-        self._advertised_rwnd -= len(piece.user_data)
-        if not stream.is_stuck:
-            self._pop(stream)
-            if self._is_over:
-                return
+    def _too_much(self, stream: Inbound) -> None:
+        """A bound is passed, perhaps: those of a message hold while it is not complete, and 0 is none."""
         most = self.policy.max_message
         is_open = most and stream.reassembly
         if is_open and stream.size > most:
@@ -139,8 +145,6 @@ class Receiving(Base):
             self._abort_for(f"it sent a message in more than {MAX_PIECES} pieces")
         elif self._advertised_rwnd < -MAX_UNFINISHED or self._held > 2 * MAX_HELD:
             self._abort_for("it sent fragments that become no message")
-        elif self._reconfig_deferred is not None:
-            self._after_data()
 
     def _pop(self, stream: Inbound, *, skips: bool = False) -> None:
         before = len(stream.reassembly)
@@ -223,8 +227,8 @@ class Receiving(Base):
         if self._sack_needed and (sack := self._sack_made()) is not None:
             self._put(sack)
 
-    def _sack_aboard(self, size: int) -> bytes:
-        if not self._sack_needed or size > PACKET - DATA_HEADER or self._has_gap or self._sack_duplicates:
+    def _sack_aboard(self) -> bytes:
+        if not self._sack_needed or self._has_gap or self._sack_duplicates:
             return b""
         sack = self._sack_made()
         return b"" if sack is None else bytes(sack)

@@ -27,6 +27,10 @@ MAX_OWN = 4_096
 """Bytes of what DTLS itself has to say at a time: alerts, the last flight of the handshake again."""
 
 
+MOST_SEALED = 32_768
+"""Bytes of records that leave together, nearly always; for more, pyOpenSSL makes room."""
+
+
 class Ways(NamedTuple):
     """How a connection seals and opens.
 
@@ -57,7 +61,7 @@ def ways(ssl: SSL.Connection, version: str = OpenSSL.__version__) -> Ways:
 
 def length(records: bytes, at: int) -> int:
     """Bytes of the record that begins there."""
-    return HEADER + int.from_bytes(records[at + 11 : at + HEADER], "big")
+    return HEADER + (records[at + 11] << 8 | records[at + 12])
 
 
 def runs(records: bytes) -> Iterator[tuple[bytes, int]]:
@@ -68,7 +72,7 @@ def runs(records: bytes) -> Iterator[tuple[bytes, int]]:
         end = at + step
         last = min(size, at + segments.MOST * step, at + segments.MOST_BYTES)
         while end < last:
-            more = length(records, end)
+            more = HEADER + (records[end + 11] << 8 | records[end + 12])  # `length`
             if more > step or end + more > last:
                 break
             end += more
@@ -99,8 +103,10 @@ def _direct(ssl: Any) -> Ways:
     # What is private of pyOpenSSL stands here.
     lib: Any = SSL._lib  # type: ignore[attr-defined]
     ffi: Any = SSL._ffi  # type: ignore[attr-defined]
-    handle, into, check = ssl._ssl, ssl._into_ssl, ssl._raise_ssl_error
-    write, read, feed = lib.SSL_write, lib.SSL_read, lib.BIO_write
+    handle, into, out, check = ssl._ssl, ssl._into_ssl, ssl._from_ssl, ssl._raise_ssl_error
+    write, read, feed, drain = lib.SSL_write, lib.SSL_read, lib.BIO_write, lib.BIO_read
+    sealed = ffi.new("char[]", MOST_SEALED)
+    records = ffi.buffer(sealed)
     space = ffi.new("char[]", MAX_DATAGRAM)
     opened = ffi.buffer(space)
 
@@ -109,8 +115,13 @@ def _direct(ssl: Any) -> Ways:
             done = write(handle, packet, len(packet))
             if done <= 0:
                 check(handle, done)
-        sealed: bytes = ssl.bio_read(_room(packets))
-        return sealed
+        room = _room(packets)
+        made: bytes
+        if room <= MOST_SEALED and (size := drain(out, sealed, room)) > 0:
+            made = records[:size]
+        else:
+            made = ssl.bio_read(room)
+        return made
 
     def open_next() -> bytes:
         size = read(handle, space, MAX_DATAGRAM)
@@ -122,6 +133,11 @@ def _direct(ssl: Any) -> Ways:
 
     def open(data: bytes) -> bytes:
         feed(into, data, len(data))
-        return open_next()
+        size = read(handle, space, MAX_DATAGRAM)  # as `open_next`, which is a call more
+        if size <= 0:
+            check(handle, size)
+            raise SSL.WantReadError
+        packet: bytes = opened[:size]
+        return packet
 
     return Ways(seal, open, open_next)

@@ -69,33 +69,48 @@ class Recovery:
         self._reorders = False
         self._struck: dict[int, float] = {}
 
-    def sent(self, chunk: Outbound, now: float) -> None:
-        """A chunk leaves, for the first time or again."""
-        self.order += 1
-        chunk.order = self.order
-        chunk.sent_at = now
-        chunk.sent_count += 1
-        chunk.misses = 0
+    def sent(self, leaving: Iterable[Outbound], now: float) -> None:
+        """Chunks leave, for the first time or again."""
+        order = self.order
+        for chunk in leaving:
+            order += 1
+            chunk.order = order
+            chunk.sent_at = now
+            chunk.sent_count += 1
+            chunk.misses = 0
+        self.order = order
 
-    def acked(self, chunk: Outbound, now: float) -> float | None:
-        """A chunk is acknowledged for the first time; returns the round trip, where it tells one (Karn)."""
-        took = now - chunk.sent_at
-        if chunk.sent_count > 1:
-            if took < CREDIBLE * self._last:
-                return None  # that was its earlier transmission
-        elif took < self._fastest:
-            self._fastest = took
-        elif chunk.order < self._newest and self._early:
-            self._reorders = True  # it overtook nobody who was sent again: the path does not keep order
-        if chunk.sent_count == 1:
-            self._last = took
-            self._usual += (took - self._usual) / 8 if self._usual else took
-        self._newly.append(chunk.order)
-        if chunk.order > self._newest:
-            self._newest = chunk.order
-            self._newest_at = chunk.sent_at
-            self._round_trip = took
-        return took if chunk.sent_count == 1 else None
+    def acked(self, arrived: Iterable[Outbound], now: float) -> float | None:
+        """Chunks are acknowledged for the first time.
+
+        Returns
+        -------
+        float or None
+            The round trip, of the newest that tells one (Karn).
+        """
+        newest_once = -1
+        round_trip = None
+        for chunk in arrived:
+            order = chunk.order
+            took = now - chunk.sent_at
+            if chunk.sent_count > 1:
+                if took < CREDIBLE * self._last:
+                    continue  # that was its earlier transmission
+            else:
+                if took < self._fastest:
+                    self._fastest = took
+                elif order < self._newest and self._early:
+                    self._reorders = True  # it overtook nobody sent again: the path does not keep order
+                self._last = took
+                self._usual += (took - self._usual) / 8 if self._usual else took
+                if order > newest_once:
+                    newest_once, round_trip = order, took
+            self._newly.append(order)
+            if order > self._newest:
+                self._newest = order
+                self._newest_at = chunk.sent_at
+                self._round_trip = took
+        return round_trip
 
     def settle(self) -> None:
         """Nothing is missing: what was counted for `judge` strikes nobody."""

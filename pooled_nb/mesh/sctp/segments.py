@@ -88,14 +88,14 @@ class Buffer(threading.local):
     def read(self, recvmsg_into: Callable[..., Any]) -> tuple[list[bytes], Any]:
         """What comes next from a socket: a datagram, or several in one piece; and from where."""
         size, said, _, address = recvmsg_into(self._into, SPACE)
-        view, most = self._view, self._most
         step = size
         for level, kind, data in said:
             if level == socket.IPPROTO_UDP and kind == GRO and len(data) >= _got_size.size:
                 step = _got_size.unpack_from(data)[0]
         if not 0 < step < size:
-            return [bytes(view[: min(size, most)])], address
-        return [bytes(view[at : min(at + step, at + most, size)]) for at in range(0, size, step)], address
+            return [bytes(self._view[: min(size, self._most)])], address
+        piece, most = bytes(self._view[:size]), min(step, self._most)
+        return [piece[at : at + most] for at in range(0, size, step)], address
 
 
 def _socket() -> socket.socket:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pooled_nb.mesh.sctp.abandoning import Abandoning
-from pooled_nb.mesh.sctp.chunks import FIRST, IMMEDIATE, LAST, Message, Outbound
+from pooled_nb.mesh.sctp.chunks import DATA_HEADER, FIRST, IMMEDIATE, LAST, Message, Outbound, written
 from pooled_nb.mesh.sctp.policy import PACKET
 from pooled_nb.mesh.sctp.received import WRAP
 from pooled_nb.mesh.sctp.recovery import Recovery
@@ -141,7 +141,7 @@ class Sending(Abandoning):
                 self._t3_start()
         member = self._member
         self._window.waiting.pop(member, None)
-        most = self._burst()
+        most = self._burst() if self.policy.burst else WRAP
         if self._marked and not self._resend(most):
             return
         queue = self._outbound_queue
@@ -155,13 +155,15 @@ class Sending(Abandoning):
         given_up: list[Outbound] = []
         begun = flight = member.flight
         room = min(member.room(), self._peer_window - flight)
-        while queue and len(sent_queue) < MAX_SENT:
+        free = MAX_SENT - len(sent_queue)
+        while queue and free > 0:
             chunk = queue[0]
             size = len(chunk.data)
             if flight and (size > room or flight >= most):
                 break
             queue.popleft()
             sent_queue.append(chunk)
+            free -= 1
             if chunk.abandoned:
                 given_up.append(chunk)
                 continue
@@ -171,15 +173,13 @@ class Sending(Abandoning):
             leaving.append(chunk)
         if leaving:
             member.sent(flight - begun)
-        if queue and len(sent_queue) < MAX_SENT:
+        if queue and free > 0:
             member.may_send(len(queue[0].data))  # who is refused has its turn
         for chunk in given_up:
             self._gone(chunk)
         if not leaving:
             return
-        recovery = self._recovery
-        for chunk in leaving:
-            recovery.sent(chunk, now)
+        self._recovery.sent(leaving, now)
         if queue or member.is_full or not self.sent:  # the first asks so that the peer knows who asks
             leaving[-1].flags |= IMMEDIATE
         self.sent += len(leaving)
@@ -194,18 +194,15 @@ class Sending(Abandoning):
 
     def _put_data(self, leaving: Sequence[Outbound]) -> None:
         """Send chunks, each a packet; with the last goes the SACK that is due, or with one that has room."""
-        bodies = [bytes(chunk) for chunk in leaving]
+        bodies = written(leaving)
         if self._sack_needed:
             for at in range(-1, len(leaving) - 1):
-                sack = self._sack_aboard(len(leaving[at].data))
-                if sack:
-                    bodies[at] = sack + bodies[at]
+                if len(leaving[at].data) <= PACKET - DATA_HEADER:
+                    bodies[at] = self._sack_aboard() + bodies[at]
                     break
         self._leave(bodies)
 
     def _burst(self) -> int:
-        if not self.policy.burst:
-            return WRAP
         packets = 2 if self._fast_recovery_exit is not None else self.policy.burst
         return min(self._member.flight + packets * PACKET, self._window.size)
 
@@ -238,7 +235,7 @@ class Sending(Abandoning):
         if not chunk.in_flight:
             chunk.in_flight = True
             self._member.sent(len(chunk.data))
-        self._recovery.sent(chunk, now)
+        self._recovery.sent((chunk,), now)
         chunk.flags |= IMMEDIATE
         self.resent += 1
         self._put(chunk)

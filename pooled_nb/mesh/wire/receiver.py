@@ -147,7 +147,7 @@ class Receiver:
         if not self._take(found, now):
             return []
         self._show(key, found.id)
-        return self._release(now)
+        return self._release(now) if self._whole else []
 
     def pass_over(self, key: Hashable, data: bytes | bytearray | memoryview) -> None:
         """A message of a wire channel whose frame nobody wants: it counts as handed over, nothing is kept."""
@@ -167,29 +167,33 @@ class Receiver:
     def _show(self, key: Hashable, id: int) -> None:
         # What a closed channel still hands in is taken, but that channel is waited for no more.
         if key not in self._closed:
-            self._shown[key] = max(self._shown.get(key, 0), id)
+            shown = self._shown
+            if id > shown.get(key, 0):
+                shown[key] = id
 
     def _take(self, new: Slice, now: float) -> bool:
         """Keep a slice. False where it contradicts its frame: such a slice says nothing."""
-        if new.id < self._due or new.id in self._whole:
+        id = new.id
+        if id < self._due or id in self._whole:
             return True  # handed over, skipped or complete: a second copy, or too late
-        half = self._half.get(new.id)
+        half = self._half.get(id)
         if half is None:
             self._forget(now)
-            half = self._half[new.id] = _Half(new.head, new.count, now, held=_HALF_COST)
+            half = self._half[id] = _Half(new.head, new.count, now, {}, _HALF_COST)
             self._held += _HALF_COST
         elif half.head != new.head:
             return False
-        if new.index in half.parts:
+        parts, index, data = half.parts, new.index, new.data
+        if index in parts:
             return True
-        cost = len(new.data) + _SLICE_COST
-        half.parts[new.index] = new.data
+        cost = len(data) + _SLICE_COST
+        parts[index] = data
         half.held += cost
         self._held += cost
-        if new.id == self._due:
+        if id == self._due:
             self._stuck_since = now
-        if len(half.parts) == half.count:
-            self._complete(new.id, half, now)
+        if len(parts) == half.count:
+            self._complete(id, half, now)
         if self._held > self.most or len(self._half) > MAX_HALF:
             self._fail("The other end sent too much that never became whole.")
         return True

@@ -331,7 +331,8 @@ class Sender:
         """Channels that have room, best first."""
         channels = self._channels
         if len(channels) == 1:
-            return [key for key, channel in channels.items() if channel.has_room]
+            [(key, only)] = channels.items()
+            return [key] if only.has_room else []
         free = [key for key, channel in channels.items() if channel.has_room and not channel.avoided]
         if not free and all(channel.avoided for channel in channels.values()):
             free = [key for key, channel in channels.items() if channel.has_room]

@@ -21,7 +21,9 @@ ALL_SLOTS = 0xFFFF
 """First of ``dp``: drop all."""
 
 _HEAD = struct.Struct(">HBBIIHHHBBIHHHH")
-assert _HEAD.size == HEADER
+_BASICS = struct.Struct(">HBxI4xHHHBxI8x")
+"""Of it, what every slice is looked at for: the rest is read once a frame (`join`)."""
+assert _HEAD.size == _BASICS.size == HEADER
 _INDEX = 14
 
 _KINDS, _ENCODINGS = tuple(Kind), tuple(Encoding)
@@ -110,15 +112,15 @@ def decode(data: bytes | bytearray | memoryview) -> Slice | None:
     if not HEADER < len(data) <= SLICE:
         return None
     raw = bytes(data)
-    magic, kind, _flags, id, _pos, n, index, count, traits, _epoch, total, *_ = _HEAD.unpack_from(raw)
+    magic, kind, id, n, index, count, traits, total = _BASICS.unpack_from(raw)
     if magic != MAGIC or kind >= len(_KINDS) or traits & 7 >= len(_ENCODINGS) or id == 0 or n == 0:
         return None
-    if not 0 < total <= MAX_PAYLOAD or count != count_of(total) or index >= count:
+    if not 0 < total <= MAX_PAYLOAD or count != -(-total // ROOM) or index >= count:
         return None
-    size = ROOM if index < count - 1 else total - ROOM * (count - 1)
-    if len(raw) - HEADER != size:
+    if len(raw) - HEADER != (ROOM if index < count - 1 else total - ROOM * (count - 1)):
         return None
-    return Slice(id, index, count, total, raw[:_INDEX] + b"\0\0" + raw[_INDEX + 2 : HEADER], raw[HEADER:])
+    head = raw[:HEADER] if index == 0 else raw[:_INDEX] + b"\0\0" + raw[_INDEX + 2 : HEADER]
+    return Slice(id, index, count, total, head, raw[HEADER:])
 
 
 def id_of(data: bytes) -> int:
