@@ -17,6 +17,8 @@ BIN := $(VENV)/bin
 PIP_EXTRA ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/test.txt $(PIP_EXTRA)
 PYTEST := $(BIN)/python -m pytest
+# Side by side, a process a core: tests/sides.py says which.
+SIDES := -n logical --maxprocesses=4
 # Folders with a package-lock.json of their own.
 PEER := tests/e2e/js
 VITEST := tests/widgets/js
@@ -51,10 +53,10 @@ types: $(VENV)/.ready-test                ## mypy, strict, as on each system
 	printf '%s\n' linux win32 darwin | xargs -P 2 -I@ $(BIN)/mypy --platform @ --cache-dir .mypy_cache/@
 
 test-light: $(VENV)/.ready-test           ## the mesh and the room, as where torch and Jupyter are absent
-	$(PYTEST) -p no:nbval -p tests.without_torch
+	$(PYTEST) $(SIDES) -p no:nbval -p tests.without_torch
 
 test-rest: $(VENV)/.ready-test $(PEER)/node_modules/.ready  ## all other tests in Python
-	$(PYTEST) --rest --ignore=tests/lab
+	$(PYTEST) $(SIDES) --rest --ignore=tests/lab
 
 js: $(VITEST)/node_modules/.ready         ## the panels' JavaScript, by vitest
 	cd $(VITEST) && npx --no-install vitest run
@@ -75,13 +77,13 @@ sim: $(VENV)/.ready-test                  ## whole rooms and what befalls them, 
 	$(BIN)/python -m tests.sim.runs --seeds $(or $(SEEDS),1000) --from $(or $(FROM),0) --shrink
 
 chaos: $(VENV)/.ready-test                ## all that befalls real devices: frozen, killed, cut off, bad networks
-	POOLED_CHAOS=all $(PYTEST) tests/e2e/test_chaos_*.py tests/e2e/test_shaped_*.py
+	POOLED_CHAOS=all $(PYTEST) tests/e2e/test_chaos_*.py tests/e2e/test_shaped_*.py tests/e2e/test_weights*.py
 
 soak: $(VENV)/.ready-test                 ## a link at 1 % loss for MINUTES=10: nothing lost, memory flat
 	$(BIN)/python -m tests.shaper.soak --minutes $(or $(MINUTES),10)
 
 bench: $(VENV)/.ready-test                ## each benchmark in short, one after the other
-	for name in room panel engine gate chaos wire; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+	for name in room panel engine gate chaos wire weights; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 docs: $(VENV)/.ready-docs                 ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

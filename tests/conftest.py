@@ -7,11 +7,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pooled_nb.shard.kept import cache_folder
 from tests.light import is_light
+
+if TYPE_CHECKING:
+    from tests.sides import Sides
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +35,16 @@ def pytest_configure() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+    if "PYTEST_XDIST_WORKER" in os.environ:  # torch is not imported yet
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sides:
+    """Which process runs which tests: see `tests.sides`."""
+    from tests.sides import Sides
+
+    return Sides(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""20,000 runs of the fuzzers; ``make fuzz N=1000000`` for more (CONTRIBUTING).
+"""10,000 runs of the fuzzers; ``make fuzz N=1000000`` for more (CONTRIBUTING).
 
 PROTOCOL sections 2, 3 and 4: nothing that comes from the network raises, gets in without a proof or a
 person, or makes this device keep more than is stated.
@@ -22,7 +22,7 @@ from pooled_nb.mesh.linkstate import LinkState
 from tests.fuzz import runs
 
 BASE = 1
-EACH = 20_000 // len(runs.FUZZERS)
+EACH = 10_000 // len(runs.FUZZERS)
 
 
 @pytest.mark.parametrize("fuzzer", runs.FUZZERS)
@@ -116,4 +116,4 @@ def test_a_rule_that_is_broken_is_found(what: str, monkeypatch: pytest.MonkeyPat
     """These fuzzers can fail: each of these mistakes is found, and its run is named."""
     fuzzer = weakened(what, monkeypatch)
     with pytest.raises(runs.Found, match=rf"^run {fuzzer}:1:\d+: AssertionError"):
-        runs.part(fuzzer, BASE, 0, 2_000)
+        runs.part(fuzzer, BASE, 0, EACH)

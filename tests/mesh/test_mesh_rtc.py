@@ -25,6 +25,13 @@ async def until(done: object, seconds: float = 30.0) -> None:
             await asyncio.sleep(0.02)
 
 
+async def until_known(*recorders: Recorder) -> None:
+    """Until the roster of each names all of them: who joined later is told of by the host."""
+    ids = {recorder.mesh.id for recorder in recorders}
+    for recorder in recorders:
+        await until(lambda links=recorder.mesh._links: ids <= {member.id for member in links.roster})
+
+
 def device(clock: LoopClock, name: str, transport: str) -> Recorder:
     """One that is in no room yet; a room that it creates asks nobody."""
     recorder = Recorder()
@@ -56,6 +63,7 @@ async def test_three_meshes_over_real_webrtc(transport: str) -> None:
     )
     await host.mesh.create(CODE, [server.url])
     await asyncio.gather(one.mesh.join(CODE, [server.url]), two.mesh.join(CODE, [server.url]))
+    await until_known(one, two)
     await asyncio.gather(one.mesh.connect(two.mesh.id), two.mesh.connect(one.mesh.id))
     host.mesh.chain([two.mesh.id])
     one.mesh.chain([ROOM])
@@ -104,6 +112,7 @@ async def test_a_stripe_over_real_webrtc(transport: str) -> None:
     )
     await host.mesh.create(CODE, [server.url])
     await asyncio.gather(one.mesh.join(CODE, [server.url]), two.mesh.join(CODE, [server.url]))
+    await until_known(one, two)
     for other in (host, two):
         await one.mesh.connect(other.mesh.id)
         one.mesh.chain([other.mesh.id])
@@ -154,6 +163,7 @@ async def test_a_host_that_comes_back_over_real_webrtc(transport: str) -> None:
     await host.mesh.create(CODE, [server.url])
     await one.mesh.join(CODE, [server.url])
     await two.mesh.join(CODE, [server.url])
+    await until_known(one, two)
     ids = [one.mesh.id, two.mesh.id]
     one.mesh.chain([ROOM, two.mesh.id])
     two.mesh.chain([ROOM, one.mesh.id])
