@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pooled_nb.answer import Answer
     from pooled_nb.api import current, host, join, resume
     from pooled_nb.door import Gate, Invite, Lobby, Network
+    from pooled_nb.library import Models
     from pooled_nb.room.doorfacts import Doubt
     from pooled_nb.room_view import Room
     from pooled_nb.status import Status
@@ -35,6 +36,7 @@ __all__ = [
     "Gate",
     "Invite",
     "Lobby",
+    "Models",
     "Network",
     "PooledError",
     "Room",
@@ -44,6 +46,7 @@ __all__ = [
     "current",
     "host",
     "join",
+    "models",
     "network",
     "resume",
 ]
@@ -55,6 +58,7 @@ _WHERE = {
     "Gate": "pooled_nb.door",
     "Invite": "pooled_nb.door",
     "Lobby": "pooled_nb.door",
+    "Models": "pooled_nb.library",
     "Network": "pooled_nb.door",
     "Room": "pooled_nb.room_view",
     "RoomPanel": "pooled_nb.widgets.room_panel",
@@ -62,6 +66,7 @@ _WHERE = {
     "current": "pooled_nb.api",
     "host": "pooled_nb.api",
     "join": "pooled_nb.api",
+    "models": "pooled_nb.library",
     "network": "pooled_nb.reaching",
     "resume": "pooled_nb.api",
 }

@@ -269,6 +269,8 @@ class Answer(AnswerLife):
         """Show in a view how it stands, its text too unless that goes to the same screen."""
         if self.done():
             return
+        if self._room is not None and not self._pieces:
+            self._room.ask_person(view)
         if self._pieces and not text:
             # The text goes to the same screen: a bar would wipe it away.
             view.note(self._held())

@@ -31,6 +31,7 @@ from pooled_nb.threads import mesh
 
 if TYPE_CHECKING:
     from pooled_nb.answer import Answer
+    from pooled_nb.progress import Waiting
     from pooled_nb.room.core import RoomCore
 
 STOP_S = 5.0
@@ -51,6 +52,9 @@ class Asked(Protocol):
 
     def began(self, answer: Answer) -> None:
         """Hear that the room has begun this answer (on the mesh loop)."""
+
+    def ask_person(self, view: Waiting) -> None:
+        """Ask what its person has to decide before anything is answered, in the thread that waits."""
 
     def may_again(self, answer: Answer) -> tuple[Again, ...]:
         """What may follow this answer now."""

@@ -73,6 +73,7 @@ def host(
     speculate: bool = True,
     ask: bool = True,
     starts: Starts = "all",
+    give: bool | None = None,
     turn: str | None = None,
     stun: str | Sequence[str] | None = None,
     relay_only: bool | None = None,
@@ -90,7 +91,8 @@ def host(
     Parameters
     ----------
     model
-        A Hugging Face id, or a folder with safetensors files.
+        A Hugging Face id, a folder with safetensors files, or a GGUF file: its path, ``user/repo:Q4_K_M`` or
+        ``user/repo/file.gguf``.
     code
         Six characters to open it under; drawn when absent.
     name
@@ -127,6 +129,10 @@ def host(
         You are asked before a new device comes in. False: whoever knows the code comes in.
     starts
         Whose question may start the room: ``"all"`` or ``"host"``.
+    give
+        Whether other devices of the room may have weights from this one, over direct links, where a model is
+        public (or a folder of yours that you host). None: as ``POOLED_GIVE_WEIGHTS`` says, else yes; never
+        where a place's rules forbid it (Colab's do).
     turn
         A relay for devices that find no direct path, ``turn:USER:PASSWORD@HOST:PORT``: a secret, so take it
         from `getpass.getpass` rather than from a cell. None: of your settings, else ``POOLED_TURN``.
@@ -155,6 +161,7 @@ def host(
     ways = network_choice({"turn": turn, "stun": stun, "relay_only": relay_only, "transport": transport})
     place = places.here(os.environ)
     dealt = split if split is not None else place.split
+    gives = give if place.gives else False
 
     def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
         return rooms.host(
@@ -174,12 +181,13 @@ def host(
             kv=kv,
             draft=draft,
             speculate=speculate,
+            give=gives,
             gate=gate,
             network=ways,
             progress=report,
         )
 
-    says = place.host_says if split is None else ""
+    says = place.host_says if split is None else place.gives_says if dealt != "alone" else ""
     return _enter(opening, "opening a room", says, quiet=not progress, wait=wait)
 
 
@@ -192,6 +200,7 @@ def join(
     signal: str | Sequence[str] | None = None,
     lan: bool = False,
     folder: str | None = None,
+    give: bool | None = None,
     turn: str | None = None,
     stun: str | Sequence[str] | None = None,
     relay_only: bool | None = None,
@@ -220,7 +229,7 @@ def join(
         Called with a `Doubt` when the host let this device in but did not recognise its link: whether the
         host's screen shows the same ``digits``. A function (called by the thread that waits here), or an
         async one. None: its person is asked, in a cell or at a terminal, or answers by `Room.confirm`.
-    name, lend, signal, folder, turn, stun, relay_only, transport, process, progress, wait
+    name, lend, signal, folder, give, turn, stun, relay_only, transport, process, progress, wait
         See `host`.
 
     Raises
@@ -238,6 +247,7 @@ def join(
     where = code = Unseen(code)  # it may be a link
     place = places.here(os.environ)
     part = role if role is not None else place.role
+    gives = give if place.gives else False
 
     def opening(report: Callable[[int, str], None]) -> Coroutine[Any, Any, RoomCore]:
         return rooms.join(
@@ -249,12 +259,13 @@ def join(
             process=process,
             folder=folder,
             lan=lan,
+            give=gives,
             network=ways,
             confirm=confirming,
             progress=report,
         )
 
-    says = place.join_says if role is None else ""
+    says = place.join_says if role is None else place.gives_says if role != "guest" else ""
     return _enter(opening, "joining the room", says, quiet=not progress, wait=wait, confirming=confirming)
 
 

@@ -68,6 +68,10 @@ def _command(args: argparse.Namespace) -> int:
             from pooled_nb.terminal.rooms_here import status
 
             return status(args)
+        case "models":
+            from pooled_nb.terminal.models import models
+
+            return models(args)
         case "signal":
             from pooled_nb.terminal.serving import serve
 

@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from html import escape
-from typing import Any, Self
-
-from msgspec import Struct
+from typing import Any
 
 from pooled_nb import door_text, show
+from pooled_nb.looked import Looked, table
 from pooled_nb.mesh.codes import shown
-from pooled_nb.plain import literal, visible
 from pooled_nb.room import doorfacts
-
-
-class _Looked(Struct, frozen=True, kw_only=True):
-    """What can be awaited, as everything that the front door gives, and shows itself as words."""
-
-    def _text(self) -> str:
-        raise NotImplementedError
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._itself().__await__()
-
-    async def _itself(self) -> Self:
-        return self
-
-    def __str__(self) -> str:
-        return visible(self._text())
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        return show.line_bundle(str(self))["text/html"]
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._repr_html_()}
 
 
 class Lobby(list[doorfacts.LobbyLine]):
@@ -48,8 +16,7 @@ class Lobby(list[doorfacts.LobbyLine]):
     def __str__(self) -> str:
         if not self:
             return door_text.NOBODY
-        rows = [door_text.LOBBY_HEAD, *door_text.lobby_rows(self)]
-        return visible(f"{_columns(rows)}\n{door_text.LOBBY_NEXT}")
+        return self._table()["text/plain"]
 
     __repr__ = __str__
 
@@ -59,19 +26,13 @@ class Lobby(list[doorfacts.LobbyLine]):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         if not self:
             return show.line_bundle(door_text.NOBODY)
-        rows = door_text.lobby_rows(self)
-        head, line = door_text.LOBBY_HEAD, "|" + " --- |" * len(door_text.LOBBY_HEAD)
-        table = [f"| {' | '.join(map(literal, row))} |" for row in (head, *rows)]
-        page = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
-        return {
-            "text/plain": str(self),
-            "text/markdown": "\n".join([table[0], line, *table[1:], "", literal(door_text.LOBBY_NEXT)]),
-            "text/html": f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{page}</tbody></table>"
-            f"<small>{escape(door_text.LOBBY_NEXT)}</small>",
-        }
+        return self._table()
+
+    def _table(self) -> dict[str, str]:
+        return table(door_text.LOBBY_HEAD, door_text.lobby_rows(self), door_text.LOBBY_NEXT)
 
 
-class Invite(_Looked, doorfacts.Invite, frozen=True, kw_only=True):
+class Invite(Looked, doorfacts.Invite, frozen=True, kw_only=True):
     """A link that lets its holder in without asking: a secret, shown by none of its texts.
 
     Attributes
@@ -93,30 +54,15 @@ class Invite(_Looked, doorfacts.Invite, frozen=True, kw_only=True):
         return [("code", self.code)]
 
 
-class Gate(_Looked, doorfacts.GateChoices, frozen=True, kw_only=True):
+class Gate(Looked, doorfacts.GateChoices, frozen=True, kw_only=True):
     """Who comes in."""
 
     def _text(self) -> str:
         return door_text.gate(self)
 
 
-class Network(_Looked, doorfacts.NetworkFacts, frozen=True, kw_only=True):
+class Network(Looked, doorfacts.NetworkFacts, frozen=True, kw_only=True):
     """By which ways this device reaches others. Holds no secret."""
 
     def _text(self) -> str:
         return door_text.network(self)
-
-
-def _columns(rows: Iterable[tuple[str, ...]]) -> str:
-    from rich.cells import cell_len  # as wide as a terminal draws it
-
-    rows = [tuple(visible(" ".join(cell.split())) for cell in row) for row in rows]
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(c + " " * (w - cell_len(c)) for c, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-
-
-def _cells(tag: str, cells: Iterable[str]) -> str:
-    return "".join(f"<{tag} style='text-align:left'><bdi>{escape(visible(c))}</bdi></{tag}>" for c in cells)

@@ -24,8 +24,12 @@ class Place(Struct, frozen=True, kw_only=True):
         What ``join`` is where nobody said.
     split
         How ``host`` deals where nobody said; ``alone``: over this device only.
+    gives
+        Whether weights may go from device to device there; else they come from the hub alone.
     join_says, host_says
         What to tell the person when such a default is taken; empty: nothing.
+    gives_says
+        What to tell the person who lends memory or deals layers where ``gives`` is False.
     rules
         What the place allows, in a sentence; empty: nothing that would matter here.
     network
@@ -37,8 +41,10 @@ class Place(Struct, frozen=True, kw_only=True):
     name: str = ""
     role: Literal["auto", "guest"] = "auto"
     split: Literal["speed", "alone"] = "speed"
+    gives: bool = True
     join_says: str = ""
     host_says: str = ""
+    gives_says: str = ""
     rules: str = ""
     network: str = ""
     network_step: str = ""
@@ -48,10 +54,13 @@ COLAB = Place(
     name="Google Colab",
     role="guest",
     split="alone",
+    gives=False,
     join_says="Colab's free runtimes may not compute for others, so this device joins as a guest, who asks. "
     "Where your plan allows more, choose the role worker.",
     host_says="Colab's free runtimes may not compute together with others, so this device holds the whole "
     "model. Where your plan allows more, choose the split speed or memory.",
+    gives_says="Colab forbids to share files from device to device, so weights come to this device from the "
+    "hub alone, and it gives none to others.",
     rules="Free runtimes may not work for a distributed computation, and no runtime may share files from "
     "device to device",
     network="UDP often fails here",

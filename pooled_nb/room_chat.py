@@ -370,6 +370,9 @@ class RoomChat(RoomLife):
 
     # What `Room` has more of.
 
+    def ask_person(self, view: Waiting) -> None:
+        """Ask what its person has to decide, in the thread that waits."""
+
     def _refresh(self) -> None:
         raise NotImplementedError
 

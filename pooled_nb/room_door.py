@@ -21,8 +21,8 @@ from pooled_nb.plain import visible
 from pooled_nb.progress import Waiting
 from pooled_nb.room import core as seam
 from pooled_nb.room import doorfacts
-from pooled_nb.room_chat import RoomChat
 from pooled_nb.room_commands import gate_choices, network_choice
+from pooled_nb.room_download import RoomDownload
 from pooled_nb.room_life import Opening
 from pooled_nb.threads import mesh
 from pooled_nb.typed import Unseen
@@ -52,7 +52,7 @@ class NetworkChanges(TypedDict, total=False):
     remember: bool
 
 
-class RoomDoor(RoomChat):
+class RoomDoor(RoomDownload):
     """Lets devices in, invites, throws out, chooses the ways. The base of `Room`.
 
     Attributes
@@ -121,8 +121,17 @@ class RoomDoor(RoomChat):
 
     def _ticker(self, view: Waiting | None) -> Callable[[], None] | None:
         tick = super()._ticker(view)
-        if tick is None or self._quiet or type(view) is not Waiting:
+        if tick is None or view is None:
+            return None
+        if self._quiet:
             return tick
+        if type(view) is not Waiting:
+
+            def also_asks() -> None:
+                tick()
+                self.ask_person(view)
+
+            return also_asks
         told: set[int] = set()
         said: set[str] = set()
 
@@ -133,6 +142,12 @@ class RoomDoor(RoomChat):
             if self._core is None and words.startswith(WAITS_FOR_HOST) and words not in said:
                 said.add(words)
                 print(visible(words), file=sys.stderr, flush=True)
+            question = self._status.asks.text if self._status is not None and self._status.asks else ""
+            if question and question not in said:
+                said.add(question)
+                print(
+                    visible(f"{question} room.allow_download() in another thread says yes."), file=sys.stderr
+                )
             for line in self._status.lobby if self._status is not None else ():
                 if line.number not in told:
                     told.add(line.number)
@@ -351,6 +366,8 @@ class RoomDoor(RoomChat):
                 work = core.allow(number) if name == "allow" else core.deny(number)
             case "kick", {"id": str(id)}:
                 work = core.kick(id)
+            case "download", {"yes": bool(yes)}:
+                work = core.allow_download(yes=yes)
             case "renew", _:
                 work = core.renew_invite()
             case "gate", _:

@@ -347,6 +347,9 @@ class Room(RoomDoor):
             return show.line_bundle(repr(self))
         return saved.bundle(status) if not self._left else show.status_bundle(status)
 
+    def _has_buttons(self) -> bool:
+        return in_notebook() and is_shown(self)
+
     # For people.
 
     def __repr__(self) -> str:

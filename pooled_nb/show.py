@@ -11,7 +11,7 @@ import ipaddress
 from html import escape
 from typing import TYPE_CHECKING
 
-from pooled_nb import door_text, plain
+from pooled_nb import door_text, download_text, plain
 from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
@@ -84,7 +84,11 @@ def _name(device: DeviceLine) -> tuple[str, str]:
 
 def _cells(device: DeviceLine) -> list[str]:
     name, note = _name(device)
-    if device.layers is not None:
+    if device.asks and not device.gone:
+        what = (
+            f"layers {layer_range(*device.layers)}, asks its person" if device.layers else "asks its person"
+        )
+    elif device.layers is not None:
         loads = device.progress is not None and device.progress < 100 and not device.gone
         what = f"layers {layer_range(*device.layers)}{f', loading {device.progress} %' if loads else ''}"
     elif device.progress is not None:
@@ -190,7 +194,8 @@ def _more(status: Status) -> list[str]:
     asking = [door_text.asks(line) for line in told] if open_ else []
     known = door_text.trust(status.trust, status.digits) if open_ else ""
     waits = _recovers(status) if open_ else ""
-    parts = (waits, _invites(status), *asking, known, _facts(status), _slow(status), _chat(status))
+    own = download_text.here(status)
+    parts = (*own, waits, _invites(status), *asking, known, _facts(status), _slow(status), _chat(status))
     return [text for text in parts if text]
 
 

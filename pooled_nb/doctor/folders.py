@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pooled_nb.doctor.findings import Finding
 from pooled_nb.mesh import runtime
+from pooled_nb.shard import cache_folder
 
 FULL_GB = 1.0
 """Less than this holds no model that would be worth a room."""
@@ -43,10 +44,8 @@ class RuntimeFolder(Struct, frozen=True, kw_only=True):
 
 
 def look_at_disk() -> Disk:
-    """Ask the file system that holds the hub's cache."""
-    from huggingface_hub import constants  # 0.1 s, and without torch
-
-    folder = Path(constants.HF_HUB_CACHE)
+    """Ask the file system that holds the range cache."""
+    folder = cache_folder()
     there = _first_existing(folder)
     try:
         free: float | None = shutil.disk_usage(there).free / 1e9
@@ -58,9 +57,9 @@ def look_at_disk() -> Disk:
 def judge_disk(disk: Disk) -> list[Finding]:
     """Facts in, findings out."""
     what = "disk for models"
-    move = "Free some space, or set HF_HOME to a folder on a larger disk."
+    move = "Free some space (pooled-nb models lists what is kept), or set POOLED_CACHE to a larger disk."
     if not disk.writable:
-        todo = "Set HF_HOME to a folder of yours."
+        todo = "Set POOLED_CACHE to a folder of yours."
         return [Finding(what=what, mark="fail", result=f"{disk.folder} cannot be written to", todo=todo)]
     if disk.free_gb is None:
         return [

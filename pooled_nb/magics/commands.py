@@ -15,6 +15,7 @@ from pooled_nb.magics.door import DoorVerbs
 from pooled_nb.magics.help import ask_help, overview, pooled_doc, verb_help
 from pooled_nb.magics.here import NO_ROOM, the_room
 from pooled_nb.magics.lines import HELP, read_ask, read_pooled
+from pooled_nb.magics.weights import WeightVerbs
 from pooled_nb.plain import visible
 from pooled_nb.printed import print_answer
 from pooled_nb.progress import NotebookWaiting, in_notebook, waiting
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @magics_class
-class PooledMagics(DoorVerbs, Magics):
+class PooledMagics(DoorVerbs, WeightVerbs, Magics):
     """The magics of ``%load_ext pooled_nb``."""
 
     @line_magic
@@ -62,7 +63,15 @@ class PooledMagics(DoorVerbs, Magics):
         output = options.pop("output", None)
         fast, here = options.pop("fast", False), options.pop("in_process", False)
         guess, ask = not options.pop("no_speculate", False), not options.pop("no_ask", False)
-        room = host(model, **options, speculate=guess, ask=ask, exact=not fast, process=not here, wait=False)
+        room = host(
+            model,
+            **_giving(options),
+            speculate=guess,
+            ask=ask,
+            exact=not fast,
+            process=not here,
+            wait=False,
+        )
         self._entered(room, output)
 
     def _join(self, code: str | None, **options: Any) -> None:
@@ -70,7 +79,7 @@ class PooledMagics(DoorVerbs, Magics):
 
         refuse_secret(code, "%pooled join")
         output, here = options.pop("output", None), options.pop("in_process", False)
-        self._entered(join(code, **options, process=not here, wait=False), output)
+        self._entered(join(code, **_giving(options), process=not here, wait=False), output)
 
     def _resume(self, code: str | None, **options: Any) -> None:
         from pooled_nb.api import resume
@@ -215,6 +224,11 @@ class PooledMagics(DoorVerbs, Magics):
         except BaseException:
             answer.stop()  # nobody would see it
             raise
+
+
+def _giving(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as Python takes them; what is not said is left to the place and the settings."""
+    return options | {"give": False} if options.pop("no_give", False) else options
 
 
 def _wished(options: dict[str, Any]) -> dict[str, Any]:

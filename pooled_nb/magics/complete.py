@@ -1,12 +1,13 @@
 """Tab after ``%pooled`` and ``%%ask``: verbs, options and their values, models and rooms that are here.
 
-Quick and bounded: a few folders are listed, nothing is opened, no network is asked and no torch imported.
+Quick and bounded: a few folders are listed, no weights are opened, no network is asked and no torch imported.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shlex
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST = 200
 """Names that are looked at in one folder, and offered at once."""
+ABOUT = 4_096
+"""Bytes that are read of what says whose a folder is."""
 
 
 COMMANDS = ("%pooled ", "%%ask ", "%ask ")
@@ -64,7 +67,10 @@ def candidates(line: str, symbol: str) -> list[str]:
     options = _options(verb.options, before[1:], word)
     if options and (symbol.startswith("-") or _wants_value(verb.options, before)):
         return options
-    if verb.target and not list(_targets(before[1:], verb.options)):
+    targets = list(_targets(before[1:], verb.options))
+    if before[0] == "models" and len(targets) == 1:
+        return [*_named(targets[0], word), *options]
+    if verb.target and not targets:
         return [*_meant(before[0], word), *options]
     return options
 
@@ -84,8 +90,22 @@ def _meant(verb: str, word: str) -> list[str]:
             )
         case "resume":
             return _left()
+        case "models":
+            return ["list", "pull", "delete", "prune"]
+        case "download":
+            return ["allow", "refuse"]
         case _:
             return _codes()
+
+
+def _named(what: str, word: str) -> list[str]:
+    """What may stand after a verb of ``%pooled models``."""
+    match what:
+        case "delete":
+            return sorted({*_fetched(), *_kept()})[:MOST]
+        case "pull":
+            return sorted({*_fetched(), *_hub()})[:MOST]
+    return []
 
 
 def _status() -> Status | None:
@@ -151,7 +171,7 @@ def _left() -> list[str]:
 def _models(word: str) -> list[str]:
     if word.startswith((".", "/", "~")) or "\\" in word:
         return _folders(word)
-    return sorted({*_hub(), *_kept(), *_folders(word)})[:MOST]
+    return sorted({*_hub(), *_kept(), *_fetched(), *_folders(word)})[:MOST]
 
 
 def _hub() -> list[str]:
@@ -164,12 +184,26 @@ def _hub() -> list[str]:
     return [name[len("models--") :].replace("--", "/") for name in names if name.startswith("models--")]
 
 
-def _kept() -> list[str]:
-    """Models of our own folder, under the name they are hosted by."""
+def _fetched() -> list[str]:
+    """Models of the range cache: its folders are named by hashes, a small file in each says whose it is."""
+    place = _cache() / "ranges" / "models"
+    found = []
+    for name in _listed(place):
+        about = place / name / "about.json"
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError), about.open("rb") as it:
+            found.append(str(json.loads(it.read(ABOUT))["repo"]))
+    return [_typed(repo) for repo in found]
+
+
+def _cache() -> Path:
     import platformdirs
 
-    cache = os.environ.get("POOLED_CACHE") or platformdirs.user_cache_dir("pooled_nb")
-    names = _listed(Path(cache).expanduser() / "models")
+    return Path(os.environ.get("POOLED_CACHE") or platformdirs.user_cache_dir("pooled_nb")).expanduser()
+
+
+def _kept() -> list[str]:
+    """Models of our own folder, under the name they are hosted by."""
+    names = _listed(_cache() / "models")
     # `LABEL--REVISION`; what begins with a dot is not whole.
     return [name.partition("--")[0] for name in names if not name.startswith(".")]
 

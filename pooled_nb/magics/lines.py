@@ -10,7 +10,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from pooled_nb.magics.verbs import ASK, LATER, STYLES, VERBS, Option, Typed
+from pooled_nb.magics.verbs import ASK, STYLES, VERBS, Option, Typed
 from pooled_nb.typed import repeated, words
 
 # Not by IPython's `magic_arguments` (argparse), for that takes words: how a question of %%ask was typed would
@@ -56,8 +56,6 @@ def read_pooled(line: str) -> Typed:
 
 
 def _no_verb(name: str) -> str:
-    if name in LATER:
-        return f"%pooled {name} {LATER[name]}, in a later version."
     near = difflib.get_close_matches(name, VERBS, n=1)
     meant = f"Did you mean %pooled {near[0]}?" if near else f"It knows {', '.join(VERBS)}."
     return f"%pooled does not know {repeated(name)}. {meant}"

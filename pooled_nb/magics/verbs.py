@@ -76,6 +76,7 @@ _OPENS = (
     Option(names=("--relay-only",), what="use nothing but the relay (see %pooled network)"),
     _choice("--transport", stacks.NAMES, "what makes the connections; wrtc: less CPU (extra wrtc)"),
     Option(names=("--folder",), value="FOLDER", what="where the model's files lie"),
+    Option(names=("--no-give",), what="give no weights to other devices of the room"),
     Option(names=("-o", "--output"), value="NAME", what="keep the room in this variable"),
     Option(names=("--in-process",), what="compute in this process, for debugging"),
 )
@@ -299,6 +300,32 @@ VERBS: dict[str, Verb] = {
         "next room on, and so with --remember.",
         example="%pooled network --turn --remember",
     ),
+    "download": Verb(
+        what="may this device download so much: allow, refuse; alone it shows what it asks",
+        target="ANSWER",
+        optional=True,
+        more="It asks above what POOLED_MAX_DOWNLOAD allows one load (8 GB when not set).",
+        example="%pooled download allow",
+    ),
+    "models": Verb(
+        what="the models kept on this device: list, pull, delete, prune; alone it lists them",
+        target="VERB",
+        optional=True,
+        words=True,
+        options=(
+            Option(names=("--layers",), value="1-12", what="pull only these; from 1 on with a host's ends"),
+            Option(names=("--revision",), value="REV", what="pull or delete this branch, tag or commit"),
+            Option(
+                names=("--keep",),
+                value="SIZE",
+                likely=("10GB", "20GB", "50GB"),
+                what="prune until the range cache holds no more",
+            ),
+        ),
+        more="pull fetches a model ahead; an interrupt keeps what came, and pulling it again goes on. delete "
+        "removes what rooms fetched of it; prune what was not used for longest.",
+        example="%pooled models pull HuggingFaceTB/SmolLM2-135M-Instruct",
+    ),
     "reset": Verb(what="begin a new chat, for everyone (host)"),
     "leave": Verb(
         what="leave the room; the host's leaving closes it",
@@ -314,11 +341,6 @@ VERBS: dict[str, Verb] = {
     "close": Verb(what="close the room for everyone (host)"),
     "help": Verb(what="this text"),
 }
-
-LATER: dict[str, str] = {
-    "models": "comes with the list of models",
-}
-"""Verbs whose job is not there yet."""
 
 ASK: tuple[Option, ...] = (
     _OUTPUT,

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from pooled_nb.room.doorfacts import GateChoices, Invite, LobbyLine, NetworkChoice, NetworkFacts, Trust
+from pooled_nb.room.weights.ask import DownloadAsk
 from pooled_nb.shard import Source
 
 Role = Literal["host", "worker", "guest"]
@@ -22,6 +23,7 @@ Visibility = Literal["all", "host", "asker"]
 Persona = Literal["plain", "kind", "expert"]
 Again = Literal["continue", "regen"]
 Verb = Literal[
+    "download",
     "allow",
     "deny",
     "start",
@@ -170,6 +172,8 @@ class DeviceLine(Struct, frozen=True, kw_only=True):
     """Whole seconds for which it does not respond while it is waited for; 0: it responds, or nobody waits."""
     patience_s: int = 0
     """Seconds of silence after which it is dropped; 0 where ``silent_s`` is."""
+    asks: bool = False
+    """It loads nothing before its person has allowed a download; the host alone knows."""
     gone: bool = False
     """It holds these layers by the deal, and is not in the room any more."""
 
@@ -220,6 +224,14 @@ class Status(Struct, frozen=True, kw_only=True):
     network: NetworkFacts = field(default_factory=NetworkFacts)
     waits_for: list[str] = field(default_factory=list)
     """Names of the devices that the answer, or the room, waits for."""
+    loading: str = ""
+    """What this device's own load does now, in words; empty: it loads nothing."""
+    asks: DownloadAsk | None = None
+    """What this device's person is asked: `RoomCore.allow_download` answers it."""
+    unverified: str = ""
+    """What of this device's layers only another device vouches for, in a sentence (DESIGN section 6)."""
+    given: str = ""
+    """What this device gave of weights to others, in a sentence; empty: nothing."""
     redeal_in: int | None = None
     """Whole seconds until the room deals again by itself; None: it does not (host only)."""
 
@@ -305,6 +317,9 @@ class RoomCore(Protocol):
 
     async def set_gate(self, choices: GateChoices) -> None:
         """Who comes in from now on (host only). Raises `NotReady`."""
+
+    async def allow_download(self, *, yes: bool) -> None:
+        """Answer `Status.asks`. Raises `NotReady` where nothing is asked (any more)."""
 
     async def set_network(self, choice: NetworkChoice) -> NetworkFacts:
         """By which ways new connections of this device are looked for. Raises `BadOption`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,8 @@ from pooled_nb.room.loadmessage import load_message
 from pooled_nb.room.shares import Less, Shares, Without
 from pooled_nb.room.sizing import Drafts, Form, need_gb, size_of
 from pooled_nb.room.starting import OnProgress, Start
+from pooled_nb.room.weights.hostside import HostWeights
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.shard import ModelFacts, Shard
 
 QUIET_S = 6.0
@@ -87,6 +90,8 @@ class Dealer:
         shard: Shard,
         new_shard: Callable[[], Shard],
         on_shard_died: Callable[[str], None],
+        weights: HostWeights,
+        supply: Supply | None = None,
     ) -> None:
         self.deal: Deal | None = None
         self.number = 0
@@ -98,7 +103,7 @@ class Dealer:
         self.drafts = self.note = ""
         self._mesh, self._clock, self._settings = mesh, clock, settings
         self._new_shard, self._on_shard_died = new_shard, on_shard_died
-        self._shard_dead = False
+        self._shard_dead, self._weights, self._supply = False, weights, supply
         self.shares = Shares()
         self._vanished: dict[str, str] = {}
         """Who was taken for killed since its link was gone: the id that it had, by its pass."""
@@ -223,6 +228,8 @@ class Dealer:
             lends_gb=self._settings.lends_gb,
             draft=self._settings.drafts.model,
             room=self._settings.copies,
+            weights=self._weights,
+            supply=self._supply,
             hears=self._hears,
             number=self.number,
             on_progress=on_progress,
@@ -271,12 +278,20 @@ class Dealer:
         if self.deal and self.deal.seat(id):
             self.number += 1
             self._numbers[id] = self.number
-            message = load_message(self.deal, id, model=self.model, host=self._mesh.id, number=self.number)
+            self._weights.remind(id)
+            inv, me = self._weights.listing(id), self._mesh.id
+            message = load_message(self.deal, id, model=self.model, host=me, number=self.number, inv=inv)
             self._mesh.send(id, message)
 
     def drop(self) -> None:
         """Nobody holds anything of the deal any more."""
         self.deal, self._numbers = None, {}
+
+    async def free(self) -> None:
+        """Give back what this device loaded: nobody holds anything of the deal any more. Never raises."""
+        if not self._shard_dead:
+            with contextlib.suppress(PooledError):  # it has died meanwhile, and holds nothing
+                await self.shard.unload()
 
     def killed(self, id: str, *, did: str = "loaded", needed: bool = False) -> Less | Without | None:
         """A device of the deal was killed while it ``did``: what it gets from now on, which it is told.

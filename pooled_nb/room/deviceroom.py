@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-from pooled_nb.errors import NotReady, RoomClosed
+from pooled_nb.errors import RoomClosed
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.frame import Frame
 from pooled_nb.mesh.mesh import Mesh
@@ -16,45 +16,44 @@ from pooled_nb.mesh.messages.link import DeviceMeta, Member
 from pooled_nb.mesh.network import Network
 from pooled_nb.mesh.newcomer import Newcomer
 from pooled_nb.mesh.wiresettings import DEFAULT, WireSettings
-from pooled_nb.room import away, serving
+from pooled_nb.room import away
 from pooled_nb.room.admission import Admission
 from pooled_nb.room.asking import Asking
 from pooled_nb.room.core import (
-    Again,
-    AnswerEvent,
-    AskOptions,
     ChatSettings,
     Role,
     State,
     Status,
     unheard,
 )
+from pooled_nb.room.deviceasks import DeviceAsks
 from pooled_nb.room.devicestatus import Known, device_status
 from pooled_nb.room.doorfacts import Confirm
 from pooled_nb.room.flapping import Flapping
-from pooled_nb.room.handing import ASKED, HandingOver, Now
+from pooled_nb.room.handing import HandingOver, Now
 from pooled_nb.room.keeping import Slot
 from pooled_nb.room.leaving import in_turn
 from pooled_nb.room.lending import Lending
 from pooled_nb.room.networking import Networking
 from pooled_nb.room.nothost import NotHost
-from pooled_nb.room.questions import check_again, check_question, params_of
 from pooled_nb.room.style import heard_style, heard_visibility
+from pooled_nb.room.supplied import Supplied
 from pooled_nb.room.transcript import Transcript
 from pooled_nb.room.ways import Ways
+from pooled_nb.room.weights.deviceside import DeviceWeights
+from pooled_nb.room.weights.means import Means
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.shard import Shard
 
 ENTERING = 80
 """Percent of joining once the room is found: what follows takes as long as people do."""
-MAX_DOWNLOAD_GB = 20.0
-"""What a room may make this device download, unless its person says otherwise."""
 OLD_IDS = 8
 """Ids under which this device was here before, that are remembered."""
 TICK_S = 1.0
 """Between two looks at how long it knocks."""
 
 
-class DeviceRoom(NotHost, Networking):
+class DeviceRoom(NotHost, Networking, Supplied, DeviceAsks):
     """`RoomCore` and `MeshListener` of a device that joined. Everything runs on the mesh loop.
 
     Parameters
@@ -69,6 +68,8 @@ class DeviceRoom(NotHost, Networking):
         Asks this device's person whether the digits are the same on both screens; None: nobody confirms.
     ways
         By which ways its connections go.
+    means
+        What it may do about weights.
     copies
         What disk copies of its checkpoints are kept under; empty: there are none.
     """
@@ -85,7 +86,7 @@ class DeviceRoom(NotHost, Networking):
         new_shard: Callable[[], Shard],
         lends_gb: float,
         folder: str | None,
-        max_download_gb: float = MAX_DOWNLOAD_GB,
+        means: Means | None = None,
         wiring: WireSettings = DEFAULT,
         newcomer: Newcomer | None = None,
         confirm: Confirm | None = None,
@@ -116,6 +117,18 @@ class DeviceRoom(NotHost, Networking):
             say=self._say,
         )
         self.transcript = Transcript()
+        means = means or Means()
+        self._weights = DeviceWeights(
+            mesh=self.mesh, holdings=means.holdings, runner=means.runner, gives=means.gives
+        )
+        self._supply = Supply(
+            mesh=self.mesh,
+            clock=clock,
+            means=means,
+            others=self._weights,
+            on_change=self._changed,
+            say=self._say,
+        )
         self._lending = Lending(
             mesh=self.mesh,
             clock=clock,
@@ -124,8 +137,9 @@ class DeviceRoom(NotHost, Networking):
             new_shard=new_shard,
             gb=lends_gb,
             folder=folder,
-            max_download_gb=max_download_gb,
+            max_download_gb=means.download_gb,
             room=copies,
+            supply=self._supply,
             on_change=self._changed,
             say=self._say,
         )
@@ -193,46 +207,13 @@ class DeviceRoom(NotHost, Networking):
                 leaving=self._handing.is_on,
                 knocks=bool(self._admission.newcomer.waiting),
             ),
+            supply=self._supply,
+            given=self._weights.given,
             mine=self._asking.answering,
             trust=self._admission.newcomer.trust,
             digits=self._admission.digits,
             network=self.network,
         )
-
-    def ask(self, text: str, options: AskOptions) -> AsyncIterator[AnswerEvent]:
-        """See `RoomCore.ask`."""
-        return self._put(
-            lambda: check_question(text, options),
-            lambda rid, checked: chat.Ask(text=text, rid=rid, nb=params_of(checked)),
-        )
-
-    def again(self, what: Again, options: AskOptions) -> AsyncIterator[AnswerEvent]:
-        """See `RoomCore.again`."""
-        return self._put(
-            lambda: check_again(what, options),
-            lambda rid, checked: chat.Cmd(
-                cmd=what, rid=rid, nb=params_of(checked), mid=self.transcript.newest or None
-            ),
-        )
-
-    def _put(
-        self, check: Callable[[], AskOptions], say: Callable[[str, AskOptions], Message]
-    ) -> AsyncIterator[AnswerEvent]:
-        def may_ask() -> AskOptions:
-            options = check()
-            if self._state == "closed":
-                raise RoomClosed(self._why or "The room is over.", "Join another room.")
-            if self._state == "away":
-                raise NotReady("The host does not answer; this device knocks.", "Ask again when it is back.")
-            if self._handing.is_on:
-                raise NotReady(ASKED, "Join again to ask.")
-            return options
-
-        return self._asking.put(may_ask, say)
-
-    async def stop(self) -> None:
-        """See `RoomCore.stop`."""
-        self._asking.stop()
 
     async def leave(self, *, after_answer: bool = False) -> None:
         """Leave the room. Never raises."""
@@ -266,6 +247,8 @@ class DeviceRoom(NotHost, Networking):
 
     def on_away(self, id: str, name: str, why: str) -> None:
         """The link to the host broke; this device knocks. Its layers and its questions are kept."""
+        self._weights.left(id)
+        self._supply.gone(id)
         if id != self.mesh.creator:
             return
         self._asking.away()
@@ -287,14 +270,17 @@ class DeviceRoom(NotHost, Networking):
 
     def on_gone(self, id: str, name: str, why: str, *, left: bool) -> None:
         """A neighbour's link ended; the host hears of it."""
+        self._weights.left(id)
+        self._supply.gone(id)
         if self._lending.needs(id):
             self.mesh.send(self.mesh.creator, wire.LinkLost(name=name))
         self.on_change()
 
     def on_message(self, sender: str, message: Message) -> None:
-        """What the host says. Other devices only ask for weights."""
-        if isinstance(message, weights.Wget):
-            self.mesh.send(sender, serving.answer(message, self.mesh.facts(sender), relay=self.has_relay))
+        """What the host says. Other devices only speak of weights."""
+        self._weights.heard(sender, message)
+        if isinstance(message, weights.Wpart):
+            self._supply.heard(sender, message)
         if sender != self.mesh.creator:
             return
         replay = self._asking.is_replay(message)
@@ -374,6 +360,8 @@ class DeviceRoom(NotHost, Networking):
             lambda: self._admission.close(self.mesh.end),
             self.close_ways,
             self._lending.close,
+            self._supply.close,
+            self._weights.close,
         )
 
     def _knocks(self) -> None:

@@ -14,6 +14,9 @@ from pooled_nb.room.doorfacts import NetworkFacts, Trust
 from pooled_nb.room.lines import device_line
 from pooled_nb.room.may import verbs
 from pooled_nb.room.transcript import Transcript
+from pooled_nb.room.weights.givenwords import given_words
+from pooled_nb.room.weights.giving import Given
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.room.worker import Worker
 
 
@@ -44,6 +47,8 @@ def device_status(
     transcript: Transcript,
     worker: Worker | None,
     known: Known,
+    supply: Supply,
+    given: Given,
     mine: bool,
     trust: Trust,
     digits: str,
@@ -57,7 +62,7 @@ def device_status(
         state=state,
         sentence=away.at_the_door(digits)
         if state == "away" and known.knocks
-        else _sentence(state, why, worker, answering, known, mesh, mine=mine),
+        else supply.question or _sentence(state, why, worker, answering, known, mesh, mine=mine),
         model=ready.model if ready else "",
         label=ready.label if ready else "",
         layers=max((hi for _, hi in (held.ranges or {}).values()), default=0),
@@ -68,7 +73,7 @@ def device_status(
         waiting=known.waiting,
         answering=answering,
         mine=mine,
-        can=verbs(role, state, mine=mine, again=transcript.again(mesh.id)),
+        can=verbs(role, state, mine=mine, again=transcript.again(mesh.id), download=supply.asks),
         newest=transcript.newest,
         settings=known.settings,
         tps=transcript.tps,
@@ -79,6 +84,10 @@ def device_status(
         trust=trust,
         digits=digits,
         network=network,
+        loading=supply.words,
+        asks=supply.consent.asks,
+        unverified=supply.unverified if worker and worker.layers else "",
+        given=given_words(given, mesh.roster),
         waits_for=[m.name for m in mesh.roster if m.id == mesh.creator] if state == "away" else [],
     )
 

@@ -10,7 +10,7 @@ from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import Message, chat, weights
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import Member
-from pooled_nb.room import sentences, serving
+from pooled_nb.room import sentences
 from pooled_nb.room.answering import Answering
 from pooled_nb.room.core import State
 from pooled_nb.room.dealer import Dealer
@@ -22,6 +22,8 @@ from pooled_nb.room.networking import Networking
 from pooled_nb.room.planning import Question
 from pooled_nb.room.questions import again_of, options_of
 from pooled_nb.room.starter import Starter
+from pooled_nb.room.weights.hostside import HostWeights
+from pooled_nb.room.weights.supply import Supply
 
 
 class HostHears(Networking):
@@ -33,6 +35,8 @@ class HostHears(Networking):
     _mending: Mending
     _greeting: Greeting
     _gate: HostGate
+    _weights: HostWeights
+    _supply: Supply
     _ids: dict[str, str]
     """Who had a seat last, by the id of its pass."""
     _came: asyncio.Event | None
@@ -70,6 +74,8 @@ class HostHears(Networking):
             while len(self._ids) > MAX_PASSES:
                 del self._ids[next(iter(self._ids))]
         start = self._dealer.start
+        self._weights.back(before or member.id, member.id)
+        self._supply.gone(before)
         actions = self._mending.back(member, was)
         self._greeting.greet(member.id, back=bool(before))
         self._dealer.tell_share(key or member.id, member.id)
@@ -81,6 +87,8 @@ class HostHears(Networking):
         """A link broke; its device may come back."""
         if self._dealer.start:
             self._dealer.start.away(id)
+        self._weights.away(id)
+        self._supply.gone(id)
         self._mending.away(id)
         self.on_change()
 
@@ -91,6 +99,8 @@ class HostHears(Networking):
         """A device is gone: its questions go; what it held is missing."""
         self.answering.left(id)
         self._greeting.left(id)
+        self._weights.left(id)
+        self._supply.gone(id)
         kicked = self._gate.kicks(id)
         if start := self._dealer.start:
             reason = "it left." if left else f"it is gone ({why.rstrip('.')})."
@@ -115,10 +125,10 @@ class HostHears(Networking):
                 self._mending.heard(sender, message)
             case wire.Error():
                 self._on_error(sender, message)
-            case weights.Wget():
-                self.mesh.send(sender, serving.answer(message, self.mesh.facts(sender), relay=self.has_relay))
+            case weights.Wpart():
+                self._supply.heard(sender, message)
             case _:
-                pass
+                self._weights.heard(sender, message)
 
     def on_frame(self, sender: str, frame: Frame) -> None:
         """A return of the chain."""

@@ -47,13 +47,17 @@ from pooled_nb.room.roomfile import Opened, SavedWays
 from pooled_nb.room.starter import Starter
 from pooled_nb.room.starting import OnProgress
 from pooled_nb.room.style import check_settings, style_message
+from pooled_nb.room.supplied import Supplied
 from pooled_nb.room.ways import Ways
+from pooled_nb.room.weights.hostside import HostWeights
+from pooled_nb.room.weights.means import Means
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.shard import ModelFacts, Shard
 
 log = logging.getLogger(__name__)
 
 
-class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
+class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears, Supplied):
     """`RoomCore` and `MeshListener` of the creator. Everything runs on the mesh loop.
 
     Parameters
@@ -66,6 +70,8 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
         Whose question may start the room.
     ways
         By which ways its connections go.
+    means
+        What it may do about weights.
     """
 
     role: Role = "host"
@@ -85,6 +91,7 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
         keeper: Gatekeeper | None = None,
         starts: Starts = "all",
         ways: Ways | None = None,
+        means: Means | None = None,
     ) -> None:
         self.code = settings.code
         self.on_change: Callable[[], None] = unheard
@@ -106,6 +113,24 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
         )
         self._settings, self._clock, self._ways = settings, clock, ways
         self._gate = HostGate(room=self, mesh=self.mesh, clock=clock, keeper=keeper, starts=starts)
+        means = means or Means()
+        self._weights = HostWeights(
+            mesh=self.mesh,
+            model=model,
+            holdings=means.holdings,
+            runner=means.runner,
+            gives=means.gives,
+            deal=lambda: self._dealer.deal,
+            say=self.say,
+        )
+        self._supply = Supply(
+            mesh=self.mesh,
+            clock=clock,
+            means=means,
+            others=self._weights,
+            on_change=self.changed,
+            say=self.say,
+        )
         self._dealer = Dealer(
             mesh=self.mesh,
             clock=clock,
@@ -114,6 +139,8 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
             shard=shard,
             new_shard=new_shard,
             on_shard_died=self._on_shard_died,
+            weights=self._weights,
+            supply=self._supply,
         )
         self._state: State = "open"
         self._why = self._closing = ""
@@ -170,6 +197,8 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
             answering=self._answering,
             gate=self._gate,
             mending=self._mending,
+            supply=self._supply,
+            given=self._weights.given,
             network=self.network,
             closing=sentences.CLOSING if self._closing else "",
         )
@@ -289,6 +318,8 @@ class HostRoom(DoorVerbs, Remembering, HostDeals, HostHears):
             *([] if abandoned else [leave]),
             self.close_ways,
             self._dealer.close,
+            self._supply.close,
+            self._weights.close,
             *([on_close] if on_close else []),
         )
 

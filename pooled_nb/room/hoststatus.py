@@ -13,6 +13,9 @@ from pooled_nb.room.hostgate import HostGate
 from pooled_nb.room.lines import device_line
 from pooled_nb.room.may import verbs
 from pooled_nb.room.mending import Mending
+from pooled_nb.room.weights.givenwords import given_words
+from pooled_nb.room.weights.giving import Given
+from pooled_nb.room.weights.supply import Supply
 
 
 def host_status(
@@ -26,6 +29,8 @@ def host_status(
     answering: Answering | None,
     gate: HostGate,
     mending: Mending,
+    supply: Supply,
+    given: Given,
     network: NetworkFacts,
     closing: str = "",
 ) -> Status:
@@ -39,7 +44,8 @@ def host_status(
     return Status(
         code=code,
         state=state,
-        sentence=_sentence_of(state, why or mending.sentence or closing, lobby, mesh, dealer, answering),
+        sentence=supply.question
+        or _sentence_of(state, why or mending.sentence or closing, lobby, mesh, dealer, answering),
         model=model.repo,
         label=model.label,
         layers=model.layers,
@@ -60,6 +66,7 @@ def host_status(
             again=answering.possible() if answering else (),
             lobby=bool(lobby),
             others=len(mesh.roster) > 1,
+            download=supply.asks,
         ),
         newest=last.mid if last else 0,
         settings=answering.settings if answering else ChatSettings(),
@@ -73,6 +80,10 @@ def host_status(
         gate=gate.choices,
         network=network,
         waits_for=mending.waits_for if state in ("waiting", "online", "degraded") else [],
+        loading=supply.words,
+        asks=supply.consent.asks,
+        unverified=supply.unverified if state not in ("open", "loading", "closed") else "",
+        given=given_words(given, mesh.roster),
         redeal_in=mending.redeal_in if state == "degraded" else None,
     )
 
@@ -95,7 +106,9 @@ def _sentence_of(
 def _sentence(state: State, mesh: Mesh, dealer: Dealer, answering: Answering | None) -> str:
     deal, start = dealer.deal, dealer.start
     if state == "loading":
-        return f"Loading {dealer.model.label}: {start.loading.total if start else 0} %."
+        asking = [start.loading.names[id] for id in start.loading.asking] if start else []
+        waits = f" It waits for the person of {sentences.listed(sorted(asking))}." if asking else ""
+        return f"Loading {dealer.model.label}: {start.loading.total if start else 0} %.{waits}"
     if state == "degraded":  # else it says itself what it misses
         return sentences.DEALS
     if state == "waiting" and answering and answering.waits:
@@ -144,4 +157,5 @@ def _line(member: Member, state: State, mesh: Mesh, dealer: Dealer, mending: Men
         out=deal.reasons.get(member.id) or deal.out.get(member.id, "") if deal else "",
         silent_s=silent_s,
         patience_s=patience_s,
+        asks=start is not None and member.id in start.loading.asking,
     )

@@ -13,6 +13,7 @@ from pooled_nb.mesh.mesh import Mesh
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.link import DeviceMeta
 from pooled_nb.room.shares import amount
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.room.worker import Worker
 from pooled_nb.shard import Shard
 
@@ -30,7 +31,7 @@ class Lending:
         Makes another shard when the one before died.
     gb
         What it lends at most.
-    folder, max_download_gb, room
+    folder, max_download_gb, room, supply
         As of `Worker`.
     on_change, say
         Something that is shown changed; a sentence for the person.
@@ -55,6 +56,7 @@ class Lending:
         folder: str | None,
         max_download_gb: float,
         room: str,
+        supply: Supply | None = None,
         on_change: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
@@ -63,6 +65,7 @@ class Lending:
         self._mesh, self._clock, self._meta = mesh, clock, meta
         self._shard, self._new_shard, self._gb = shard, new_shard, gb
         self._folder, self._max_download_gb, self._room = folder, max_download_gb, room
+        self._supply = supply
         self._on_change, self._say = on_change, say
         if shard:
             shard.on_died = self._on_died
@@ -91,6 +94,7 @@ class Lending:
                 max_download_gb=self._max_download_gb,
                 on_change=self._on_change,
                 room=self._room,
+                supply=self._supply,
             )
 
     # -- what the host says ------------------------------------------------------------------------

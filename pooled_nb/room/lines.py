@@ -25,6 +25,7 @@ def device_line(
     dealt: bool,
     silent_s: int = 0,
     patience_s: int = 0,
+    asks: bool = False,
 ) -> DeviceLine:
     """What the roster, the link and the deal say of one device.
 
@@ -38,7 +39,7 @@ def device_line(
         Why it holds no layers, as ``ai-layers`` says it.
     dealt
         Whether layers were dealt: before that, who lends is going to be a worker.
-    silent_s, patience_s
+    silent_s, patience_s, asks
         See `DeviceLine`.
     """
     me = member.id == mesh.id
@@ -67,6 +68,7 @@ def device_line(
         me=me,
         silent_s=silent_s,
         patience_s=patience_s,
+        asks=asks,
     )
 
 

@@ -23,7 +23,8 @@ class Trouble:
 class Loading:
     """One start under way. ``names`` by id, the host among them.
 
-    ``ckpt``: every device that is ready applies checkpoint control.
+    ``ckpt``: every device that is ready applies checkpoint control. ``asking``: devices whose person is asked
+    whether it may download so much.
     """
 
     names: dict[str, str]
@@ -31,12 +32,14 @@ class Loading:
     ready: set[str] = field(default_factory=set)
     trouble: Trouble | None = None
     ckpt: bool = True
+    asking: set[str] = field(default_factory=set)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def progress(self, id: str, pct: int) -> None:
-        """A device is this far; never backwards, so that no bar jumps."""
+    def progress(self, id: str, pct: int, *, asks: bool = False) -> None:
+        """A device is this far; never backwards, so that no bar jumps. ``asks``: it waits for its person."""
         if id in self.names and id not in self.ready:
             self.pct[id] = max(pct, self.pct.get(id, 0))
+            (self.asking.add if asks else self.asking.discard)(id)
 
     def is_ready(self, id: str, *, ckpt: bool = False) -> None:
         """A device holds its layers."""
@@ -44,6 +47,7 @@ class Loading:
             self.ready.add(id)
             self.ckpt = self.ckpt and ckpt
             self.pct[id] = 100
+            self.asking.discard(id)
             self._changed.set()
 
     def again(self, id: str) -> None:
@@ -66,6 +70,15 @@ class Loading:
     def by_name(self) -> dict[str, int]:
         """Percent by name, for ``ai-hostprog``."""
         return {name: self.pct.get(id, 0) for id, name in self.names.items()}
+
+    @property
+    def words(self) -> str:
+        """How far everybody is, and for whom it waits."""
+        asks = {self.names[id] for id in self.asking}
+        return ", ".join(
+            f"{name}: waits for its person" if name in asks else f"{name}: {pct} %"
+            for name, pct in self.by_name().items()
+        )
 
     async def settled(self) -> Trouble | None:
         """Wait until all are ready (None), or one is in trouble."""

@@ -9,8 +9,24 @@ from pooled_nb.room.dealing import Deal
 from pooled_nb.shard import KVQ, FileFact, ModelFacts
 
 
-def load_message(deal: Deal, id: str, *, model: ModelFacts, host: str, number: int) -> wire.Load:
-    """The message for one of the deal's workers; ``number`` is what it answers with."""
+def load_message(
+    deal: Deal,
+    id: str,
+    *,
+    model: ModelFacts,
+    host: str,
+    number: int,
+    inv: dict[str, dict[str, list[str]]] | None = None,
+) -> wire.Load:
+    """The message for one of the deal's workers.
+
+    Parameters
+    ----------
+    number
+        What it answers with.
+    inv
+        What others have of the weights files, by id and name.
+    """
     seat = deal.seat(id)
     if seat is None:
         raise ValueError("only a device of the deal is told what to hold")
@@ -35,6 +51,7 @@ def load_message(deal: Deal, id: str, *, model: ModelFacts, host: str, number: i
             kvq=KVQ if deal.kv == "q8" else None,
             prev=before,
             ranges=deal.ranges,
+            inv=inv,
             deal=number,
         ),
     )
@@ -42,5 +59,5 @@ def load_message(deal: Deal, id: str, *, model: ModelFacts, host: str, number: i
 
 def _facts(file: FileFact) -> dict[str, object]:
     """One file as the deal says it; what is not known is left out, never null (PROTOCOL section 3)."""
-    known = {"sha256": file.sha256, "sample": file.sample}
+    known = {"sha256": file.sha256, "sample": file.sample, "header": file.header}
     return {"size": file.size, **{name: value for name, value in known.items() if value}}

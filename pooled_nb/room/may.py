@@ -18,6 +18,7 @@ def verbs(
     lobby: bool = False,
     others: bool = False,
     asks: bool = False,
+    download: bool = False,
 ) -> list[Verb]:
     """What may be done, the most obvious first.
 
@@ -35,13 +36,15 @@ def verbs(
         There are other devices, one of which may be thrown out.
     asks
         An answer is under way; it may wait.
+    download
+        Its person is asked whether it may download something.
     again
         What may be done with the newest answer, by its asker or the host.
     """
     if state == "closed":
         return []
     host = role == "host"
-    may: list[Verb] = []
+    may: list[Verb] = ["download"] if download else []
     if host and lobby:
         may += ["allow", "deny"]
     if host and state == "open":

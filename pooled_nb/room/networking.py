@@ -33,11 +33,6 @@ class Networking:
             return NetworkFacts(signaling=self.mesh.server, up=self.mesh.signaling_up)
         return self._ways.facts(self.mesh)
 
-    @property
-    def has_relay(self) -> bool:
-        """Whether links may run over a relay: then what is not known to be direct counts as relayed."""
-        return self._ways is not None and self._ways.has_relay
-
     async def close_ways(self) -> None:
         """The room is over: no relay's credentials are asked for any more."""
         if self._ways is not None:

@@ -30,7 +30,9 @@ from pooled_nb.room.sizing import Drafts
 from pooled_nb.room.thisdevice import (
     ENCODINGS,
     context,
+    gives_weights,
     max_download,
+    means_here,
     meta_of,
     name_of,
     on_colab,
@@ -67,6 +69,7 @@ async def host(
     kv: str = "f16",
     draft: str | None = None,
     speculate: bool = True,
+    give: bool | None = None,
     gate: GateChoices | None = None,
     network: NetworkChoice | None = None,
     taken: Taken | None = None,
@@ -102,6 +105,8 @@ async def host(
         model with the same tokenizer; None: the model's own draft layers, if any; ``off``: nothing.
     speculate
         Off: every lap computes one token, and none is guessed ahead.
+    give
+        Whether this device gives weights to others of the room; None: as ``POOLED_GIVE_WEIGHTS`` says.
     gate
         Who comes in; None: a person is asked about whoever proves nothing.
     network
@@ -115,6 +120,8 @@ async def host(
     """
     say = progress or _silent
     choices = gate or GateChoices()
+    max_download()  # what is refused is refused before anything is opened
+    gives_weights(give)
     room_code = taken.room.code if taken else codes.parse(code).code if code else codes.draw()
     clock = LoopClock()
     ways = Ways(clock, network)
@@ -173,6 +180,7 @@ async def host(
             ),
             starts=choices.starts,
             ways=ways,
+            means=await asyncio.to_thread(means_here, found, give=give),
         )
         undo.push_async_callback(room.leave)
         if taken is not None:
@@ -197,7 +205,11 @@ async def host(
             notes += await asyncio.to_thread(resumable.anew, room_code)
         room.on_close = closing.pop_all().aclose
         undo.pop_all()
-    room.keep(claim.slot, embedded=room.mesh.server == place.url, opened=Opened(lan=lan, draft=_whole(draft)))
+    room.keep(
+        claim.slot,
+        embedded=room.mesh.server == place.url,
+        opened=Opened(lan=lan, draft=_whole(draft), give=give),
+    )
     for note in notes:  # once somebody listens: whoever awaits this sets the callback at once
         clock.call_later(0, partial(_note, room, note))
     say(100, "open")
@@ -277,6 +289,7 @@ async def join(
     process: bool = True,
     folder: str | None = None,
     lan: bool = False,
+    give: bool | None = None,
     network: NetworkChoice | None = None,
     confirm: Confirm | None = None,
     progress: OnProgress | None = None,
@@ -295,7 +308,7 @@ async def join(
         Where this device finds the model's files; else its caches and the hub.
     lan
         Look for the room on the local network, too (extra ``lan``).
-    network
+    give, network
         See `host`.
     confirm
         Asks this device's person to compare six digits where the host did not recognise its link; None: it
@@ -309,7 +322,7 @@ async def join(
     invite = codes.parse(code)
     clock = LoopClock()
     ways = Ways(clock, network)
-    called, most = name_of(name), max_download()
+    called, means = name_of(name), await asyncio.to_thread(means_here, give=give)
     lends_layers = role == "worker" or (role == "auto" and not on_colab())
     shard = open_shard(process=process) if lends_layers else None
     async with contextlib.AsyncExitStack() as undo:
@@ -337,7 +350,7 @@ async def join(
             new_shard=lambda: open_shard(process=process),
             lends_gb=lends,
             folder=folder or model_folder,
-            max_download_gb=most,
+            means=means,
             newcomer=_newcomer(invite, claim.saved),
             confirm=confirm,
             ways=ways,

@@ -60,7 +60,7 @@ class Remembering:
         if starts and (deal := self._dealer.deal):
             seats = _seats_of(deal)  # a process that dies in its first load goes on with that
         return Memory(
-            model=model.repo,
+            model=model.words,
             revision=model.revision,
             folder=model.folder,
             label=model.label,

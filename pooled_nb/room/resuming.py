@@ -57,6 +57,7 @@ async def resume(
             kv=memory.kv,
             draft=room.opened.draft,
             speculate=memory.speculate,
+            give=room.opened.give,
             gate=room.gate,
             network=room.ways.choice,
             taken=taken,

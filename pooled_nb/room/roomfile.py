@@ -73,6 +73,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
     lan: bool = False
     draft: Annotated[str, Meta(max_length=4_000)] | None = None
+    give: bool | None = None
 
 
 class SavedRoom(Kept, frozen=True, kw_only=True):

@@ -131,7 +131,10 @@ class Starter:
             self._outbox.broadcast(
                 wire.StartFailed(why=f"{sentences.not_started(again=again)} {why}"[:2_000])
             )
-            stage.not_started(f"{sentences.not_started(again=again)} {why}", again=again)
+            try:
+                await self._dealer.free()
+            finally:
+                stage.not_started(f"{sentences.not_started(again=again)} {why}", again=again)
             raise
         stage.go_online(deal)
         if note := self._dealer.note:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pooled_nb.errors import OutOfMemory, ShardDied
@@ -15,6 +16,8 @@ from pooled_nb.room.loading import Loading, Trouble
 from pooled_nb.room.loadmessage import load_message
 from pooled_nb.room.outbox import Outbox
 from pooled_nb.room.sizing import Drafts, Form, draft_bytes
+from pooled_nb.room.weights.hostside import HostWeights
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.room.worker import PROGRESS_S
 from pooled_nb.shard import LoadSpec, ModelFacts, Shard
 
@@ -33,6 +36,10 @@ class Start:
         A small model that drafts on this device.
     room
         What disk copies of checkpoints are kept under.
+    weights
+        Asks who has what, before anybody is told to load.
+    supply
+        Brings what this device's shard lacks; None: the shard fetches all of it itself.
 
     Attributes
     ----------
@@ -53,6 +60,8 @@ class Start:
         lends_gb: float,
         draft: ModelFacts | None = None,
         room: str = "",
+        weights: HostWeights,
+        supply: Supply | None = None,
         hears: Callable[[str], bool],
         number: int,
         on_progress: OnProgress,
@@ -60,7 +69,7 @@ class Start:
         self.deal = deal
         self.number = number
         self.drafts = self.note = ""
-        self._draft, self._room = draft, room
+        self._draft, self._room, self._weights, self._supply = draft, room, weights, supply
         self.loading = Loading({s.id: s.name for s in deal.seats})
         self._me, self._model, self._shard, self._exact = me, model, shard, exact
         self._outbox, self._clock, self._on_progress = outbox, clock, on_progress
@@ -76,6 +85,7 @@ class Start:
         PooledError
             The host itself cannot load.
         """
+        await self._weights.prepare()
         for seat in self.deal.seats[1:]:
             if not self._outbox.send(seat.id, self._message(seat.id)):
                 self.loading.failed(seat.id, "there is no link to it.")
@@ -95,15 +105,18 @@ class Start:
 
     async def _load_own(self) -> None:
         try:
-            loaded = await self._shard.load(
-                self._own_spec(), lambda pct, _: self.loading.progress(self._me, pct)
-            )
+            load = self._shard.load if self._supply is None else partial(self._supply.load, self._shard)
+            loaded = await load(self._own_spec(), self._on_own_progress)
         except Exception as error:  # whatever it is, the start must not wait for ever
             self._own_error = error
             self.loading.failed(self._me, str(error), killed=isinstance(error, ShardDied | OutOfMemory))
             return
         self.drafts, self.note = loaded.drafts, loaded.note
         self.loading.is_ready(self._me, ckpt=True)
+
+    def _on_own_progress(self, pct: int, _words: str) -> None:
+        asks = self._supply is not None and self._supply.asks
+        self.loading.progress(self._me, pct, asks=asks)
 
     def _own_spec(self) -> LoadSpec:
         """What this device loads: its layers, the model's ends, and what drafts."""
@@ -147,7 +160,7 @@ class Start:
             return
         match message:
             case wire.Progress():
-                self.loading.progress(sender, message.pct)
+                self.loading.progress(sender, message.pct, asks=message.asks)
             case wire.Ready():
                 self.loading.is_ready(sender, ckpt=message.ckpt)
             case wire.Error() if message.load:
@@ -194,14 +207,13 @@ class Start:
 
     async def _tell(self) -> None:
         while True:
-            by_name = self.loading.by_name()
-            self._outbox.broadcast(wire.HostProgress(all=by_name))
-            words = ", ".join(f"{name}: {pct} %" for name, pct in by_name.items())
-            self._on_progress(self.loading.total, words)
+            self._outbox.broadcast(wire.HostProgress(all=self.loading.by_name()))
+            self._on_progress(self.loading.total, self.loading.words)
             await self._clock.sleep(PROGRESS_S)
 
     def _message(self, id: str) -> wire.Load:
-        return load_message(self.deal, id, model=self._model, host=self._me, number=self.number)
+        inv = self._weights.listing(id)
+        return load_message(self.deal, id, model=self._model, host=self._me, number=self.number, inv=inv)
 
 
 def _files(model: ModelFacts) -> dict[str, Any]:

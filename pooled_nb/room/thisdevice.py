@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
+from pathlib import Path
 
 from pooled_nb.errors import BadOption
 from pooled_nb.mesh import names
 from pooled_nb.mesh.messages.link import DeviceMeta, NbMeta
 from pooled_nb.room.dealing import COLS_CPU, COLS_GPU, WIDTH
-from pooled_nb.room.deviceroom import MAX_DOWNLOAD_GB
-from pooled_nb.shard import DeviceFacts
+from pooled_nb.room.weights.consent import DOWNLOAD_GB
+from pooled_nb.room.weights.givers import LOCAL
+from pooled_nb.room.weights.means import Means
+from pooled_nb.shard import DeviceFacts, ModelFacts, cache_folder, open_holdings
 
 DEFAULT_CTX = 4096
 """Tokens; caches are allocated for them at once, so the model's own maximum is not the default."""
@@ -35,12 +39,61 @@ def room_key(code: str) -> str:
 
 
 def max_download() -> float:
-    """GB that a room may make this device download: ``POOLED_MAX_DOWNLOAD`` (GB), else 20."""
+    """GB that a load may make this device download unasked: ``POOLED_MAX_DOWNLOAD`` (GB), else 8."""
     text = os.environ.get("POOLED_MAX_DOWNLOAD", "")
     try:
-        return float(text) if text else MAX_DOWNLOAD_GB
+        return float(text) if text else DOWNLOAD_GB
     except ValueError:
         raise BadOption(f"POOLED_MAX_DOWNLOAD is {text!r}.", "Set it to a number of GB.") from None
+
+
+def gives_weights(said: bool | None = None) -> bool:
+    """Whether this device gives weights to others, where its place allows it.
+
+    As its person said for this room, else by ``POOLED_GIVE_WEIGHTS``, else yes. Raises `BadOption`.
+    """
+    if said is not None:
+        return said
+    text = os.environ.get("POOLED_GIVE_WEIGHTS", "").strip().lower()
+    if text in ("", "1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise BadOption(f"POOLED_GIVE_WEIGHTS is {text[:40]!r}.", "Set it to 1 or 0.")
+
+
+def means_here(model: ModelFacts | None = None, *, give: bool | None = None) -> Means:
+    """What this device may do about weights. Raises `BadOption`.
+
+    Parameters
+    ----------
+    model
+        What it hosts: a folder of its own it may give to its room.
+    give
+        See `gives_weights`.
+    """
+    own = {}
+    if model is not None and model.repo.startswith(LOCAL) and model.folder is not None:
+        own[model.repo, model.revision] = Path(model.folder)
+    shares = not on_colab()
+    return Means(
+        holdings=open_holdings(own),
+        gives=shares and gives_weights(give),
+        takes=shares,
+        download_gb=max_download(),
+        free_gb=_free_gb,
+    )
+
+
+def _free_gb() -> float | None:
+    """GB free where downloads go; None: the system does not say."""
+    folder = cache_folder()
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free / 1e9
+    except OSError:
+        return None
 
 
 def context(wanted: int | None, most: int) -> int:

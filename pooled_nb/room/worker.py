@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 
 from msgspec import structs
 
@@ -18,6 +19,7 @@ from pooled_nb.room.linking import Links, linked
 from pooled_nb.room.loadspec import Own, spec_of
 from pooled_nb.room.losses import FRAME, LINK, LOST
 from pooled_nb.room.same import Held
+from pooled_nb.room.weights.supply import Supply
 from pooled_nb.shard import Forwarded, Loaded, LoadSpec, Shard
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class Worker:
         What a deal may make it download: above that it refuses in words (PROTOCOL section 6).
     room
         What disk copies of its checkpoints are kept under; empty: none are.
+    supply
+        Brings what the shard lacks; None: the shard fetches all of it itself.
     on_change
         Called when `layers`, `progress`, `trouble` or `unlinked` changed.
 
@@ -66,12 +70,13 @@ class Worker:
         max_download_gb: float,
         on_change: Callable[[], None],
         room: str = "",
+        supply: Supply | None = None,
     ) -> None:
         self.layers: tuple[int, int] | None = None
         self.progress: int | None = None
         self.trouble = self.unlinked = ""
         self._links, self._shard, self._clock, self._on_change = links, shard, clock, on_change
-        self._own = Own(folder, lends_gb, max_download_gb, room)
+        self._own, self._supply = Own(folder, lends_gb, max_download_gb, room), supply
         self._held: Held | None = None
         """What the shard holds for sure, whether or not it is part of a chain now."""
         self._coming: deal.Load | None = None
@@ -261,11 +266,13 @@ class Worker:
             if known and self._clock.now() - said >= PROGRESS_S:
                 said = self._clock.now()
                 pct_now = max(0, min(100, pct))
-                self._links.send(known.host, deal.Progress(pct=pct_now, deal=_number(known)))
+                asks = self._supply is not None and self._supply.asks
+                self._links.send(known.host, deal.Progress(pct=pct_now, deal=_number(known), asks=asks))
             self._on_change()
 
         progress(0, "")
-        return await self._shard().load(spec, progress)
+        load = self._shard().load if self._supply is None else partial(self._supply.load, self._shard())
+        return await load(spec, progress)
 
     async def _link(
         self, slots: Sequence[int] | None = None, *, relink: bool = False, asked: bool = False

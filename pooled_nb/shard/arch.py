@@ -67,7 +67,7 @@ def read_config(folder: Path) -> Any:
         raise ModelNotFound(
             f"The folder {folder.name} holds no config.json.", "Check the model's folder."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelNotFound("The model's config.json is damaged.", "Fetch the model again.") from error
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if not isinstance(kind, str) or not kind:

@@ -23,6 +23,7 @@ from pooled_nb.shard.door import (
     Turn,
     Want,
 )
+from pooled_nb.shard.pieces import Missing
 
 T = TypeVar("T")
 
@@ -52,6 +53,10 @@ class Caller(abc.ABC):
         """See `Shard.inspect`."""
         job = protocol.Inspect(model=model, revision=revision, folder=folder)
         return await self._run(job, ModelFacts, progress)
+
+    async def missing(self, spec: LoadSpec, progress: Progress | None = None) -> Missing:
+        """See `Shard.missing`."""
+        return await self._run(protocol.Lacks(spec=spec), Missing, progress)
 
     async def load(self, spec: LoadSpec, progress: Progress | None = None) -> Loaded:
         """See `Shard.load`."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pooled_nb.shard import protocol
 from pooled_nb.shard.faults import as_pooled_error
 from pooled_nb.shard.leaving import begun, leave
+from pooled_nb.shard.stopping import Stops
 from pooled_nb.shard.threads import limit_environment
 
 if TYPE_CHECKING:
@@ -33,9 +34,12 @@ def main() -> None:
     # An interrupt is meant for a cell (DESIGN section 3).
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     waiting: queue.SimpleQueue[protocol.Call] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(calls, waiting), name="pooled-pipe", daemon=True).start()
+    stops = Stops()
+    threading.Thread(target=_read, args=(calls, waiting, stops), name="pooled-pipe", daemon=True).start()
     if sys.platform != "win32":  # there a parent's id never changes
-        threading.Thread(target=_watch, args=(os.getppid(),), name="pooled-parent", daemon=True).start()
+        # The kernel says who it is: it may be gone before this line is reached.
+        parent = int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid()
+        threading.Thread(target=_watch, args=(parent,), name="pooled-parent", daemon=True).start()
 
     desk: Desk | None = None
     while True:
@@ -50,9 +54,11 @@ def main() -> None:
                 from pooled_nb.shard.desk import Desk
 
                 desk = Desk()
-            reply = protocol.pack(protocol.done(call.id, desk.run(call.job, progress)))
+            result = desk.run(call.job, progress, stops.of(call.id))
+            reply = protocol.pack(protocol.done(call.id, result))
         except Exception as error:
             reply = protocol.pack(protocol.failed(call.id, as_pooled_error(error)))
+        stops.ended(call.id)
         _write(replies, reply)
 
 
@@ -71,12 +77,19 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     return calls, replies
 
 
-def _read(calls: BinaryIO, waiting: queue.SimpleQueue[protocol.Call]) -> None:
-    """Hand calls over; end the whole process when the pipe closes, or says what no kernel of ours says."""
+def _read(calls: BinaryIO, waiting: queue.SimpleQueue[protocol.Call], stops: Stops) -> None:
+    """Hand calls over, and what cancels them.
+
+    Ends the whole process when the pipe closes, or says what no kernel of ours says.
+    """
     try:
         while head := calls.read(protocol.HEAD):
             body = calls.read(protocol.body_length(head))
-            waiting.put(protocol.unpack_call(body))
+            asked = protocol.unpack_asked(body)
+            if isinstance(asked, protocol.Cancel):
+                stops.ask(asked.id)
+            else:
+                waiting.put(asked)
     except Exception as error:
         print(f"pooled-shard: the kernel's pipe broke: {error}", file=sys.stderr, flush=True)
         leave(1)

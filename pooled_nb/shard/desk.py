@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from pooled_nb.errors import FrameRefused, PooledError, ShardError
 from pooled_nb.shard import protocol
+from pooled_nb.shard.arch import read_config
 from pooled_nb.shard.chat import Chat
 from pooled_nb.shard.device import device_facts
-from pooled_nb.shard.door import Loaded, LoadSpec, Progress, Prompt, Sampled
+from pooled_nb.shard.door import Loaded, LoadSpec, ModelFacts, Progress, Prompt, Sampled
 from pooled_nb.shard.draft_loading import load_drafter
 from pooled_nb.shard.drafter import Drafts
 from pooled_nb.shard.engine import Engine
@@ -14,7 +17,8 @@ from pooled_nb.shard.facts import model_facts
 from pooled_nb.shard.faults import memory_ran_out, no_memory
 from pooled_nb.shard.history import History
 from pooled_nb.shard.penalties import check_bias
-from pooled_nb.shard.sources import fetch, find
+from pooled_nb.shard.sources import fetch, find, lacks
+from pooled_nb.shard.stopping import Stop, Stopped, never
 from pooled_nb.shard.stops import AnswerText, ends_of
 
 _DOING = {protocol.Forward: "while it computed", protocol.Sample: "while it drew a token"}
@@ -31,16 +35,26 @@ class Desk:
         self._history = History()
         self._drafts = Drafts(None, 0)
 
-    def run(self, job: protocol.AnyJob, progress: Progress) -> object:
+    def run(self, job: protocol.AnyJob, progress: Progress, stop: Stop = never) -> object:
         """Do a job and return what its door method returns.
+
+        Parameters
+        ----------
+        stop
+            Looked at by the jobs that may be stopped (`protocol.STOPPABLE`), and whenever one tells progress.
 
         Raises
         ------
         PooledError
             As the door says; anything else is a bug, or memory that ran out: see `pooled_nb.shard.faults`.
         """
+        words: PooledError
         try:
-            return self._do(job, _once(progress))
+            return self._do(job, _once(progress, stop), stop)
+        except Stopped as stopped:
+            self._unload(keep=True)
+            self._engine.relieve(stopped)
+            words = ShardError("This was stopped before it was done.", "Start it again.")
         except Exception as error:
             if not no_memory(error):
                 raise
@@ -51,7 +65,7 @@ class Desk:
             self._engine.relieve(error)
         raise words
 
-    def _do(self, job: protocol.AnyJob, progress: Progress) -> object:
+    def _do(self, job: protocol.AnyJob, progress: Progress, stop: Stop) -> object:
         match job:
             case protocol.Forward():
                 _needs_columns(job.columns.n)
@@ -67,17 +81,23 @@ class Desk:
             case protocol.Device():
                 return device_facts()
             case protocol.Inspect():
-                return model_facts(
-                    find(job.model, revision=job.revision, folder=job.folder, progress=progress)
-                )
+                return self._inspect(job, progress, stop)
+            case protocol.Lacks():
+                return lacks(job.spec, progress=progress, stop=stop)
             case protocol.Load():
-                return self._load(job.spec, progress)
+                return self._load(job.spec, progress, stop)
             case protocol.Unload():
                 self._unload()
         return None
 
-    def _load(self, spec: LoadSpec, progress: Progress) -> Loaded:
+    def _inspect(self, job: protocol.Inspect, progress: Progress, stop: Stop) -> ModelFacts:
+        found = find(job.model, revision=job.revision, folder=job.folder, progress=progress, stop=stop)
+        stop()
+        return model_facts(found)
+
+    def _load(self, spec: LoadSpec, progress: Progress, stop: Stop) -> Loaded:
         self._unload(keep=True)
+        stop()
         fetched = 0
 
         def fetching(pct: int, words: str) -> None:
@@ -85,21 +105,31 @@ class Desk:
             fetched = max(fetched, pct * 4 // 5)
             progress(fetched, words)
 
-        folder = fetch(spec, progress=fetching)
-        # Tokenizer first: a host cannot do without it, and it costs little.
-        chat = Chat.load(folder) if spec.ends else None
         drafting = spec.ends and (spec.draft is not None or spec.draft_layers > 0)
         end = 90 if drafting else 100
-        loaded = self._engine.load(
-            spec, folder, lambda pct, words: progress(fetched + pct * (end - fetched) // 100, words)
-        )
-        drafter = None
-        if drafting and chat:
-            alone = loaded
-            drafter, loaded = load_drafter(
-                spec, loaded, self._engine, folder, chat, lambda pct, words: progress(90 + pct // 10, words)
+        with contextlib.closing(fetch(spec, progress=fetching, stop=stop)) as located:
+            read_config(located.folder)  # or its tokenizer is blamed for what is wrong with it
+            # Tokenizer first: a host cannot do without it, and it costs little.
+            chat = Chat.load(located.folder) if spec.ends else None
+            loaded = self._engine.load(
+                spec,
+                located.folder,
+                lambda pct, words: progress(fetched + pct * (end - fetched) // 100, words),
+                tensors=located.tensors,
+                stop=stop,
             )
-            self._engine.reserve(loaded.weights + loaded.cache - alone.weights - alone.cache)
+            drafter, alone = None, loaded
+            if drafting and chat:
+                drafter, loaded = load_drafter(
+                    spec,
+                    loaded,
+                    self._engine,
+                    located,
+                    chat,
+                    lambda pct, words: progress(90 + pct // 10, words),
+                    stop,
+                )
+        self._engine.reserve(loaded.weights + loaded.cache - alone.weights - alone.cache)
         self._drafts = Drafts(drafter, self._engine.vocab)
         self._engine.on_spare = self._drafts.saw if loaded.drafts == "layers" else None
         self._chat = chat
@@ -176,12 +206,13 @@ def _needs_columns(n: int) -> None:
         raise FrameRefused("The frame has no column.", "Send it again.")
 
 
-def _once(progress: Progress) -> Progress:
+def _once(progress: Progress, stop: Stop) -> Progress:
     """Pass on only what changed: a file of a thousand tensors is not a thousand messages."""
     last = (-1, "")
 
     def report(pct: int, words: str) -> None:
         nonlocal last
+        stop()
         if (pct, words) != last:
             last = (pct, words)
             progress(pct, words)

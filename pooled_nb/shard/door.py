@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from pooled_nb.errors import BadQuestion
+from pooled_nb.shard.pieces import Missing, Sent
 
 BUCKET = 256
 """Columns of one position bucket: caches grow in these steps, and no frame crosses one (DESIGN section 5)."""
@@ -33,11 +34,14 @@ class FileFact(Struct, frozen=True, kw_only=True):
     sample
         Of weights: a hash over name, dtype and shape of every tensor and pieces of its numbers, 64 hex
         digits. Two states of one fine-tune have the same sizes, and differ here.
+    header
+        Of weights: bytes of the header, where they are known: the first block that can be asked for.
     """
 
     size: int
     sha256: str | None = None
     sample: str | None = None
+    header: int = 0
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True):
@@ -104,6 +108,9 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
         The model's own draft layers in its files (multi-token prediction), and their bytes in ``dtype``.
     eos
         Every end-of-turn id the model's files name.
+    file_bytes, ends_file_bytes
+        Bytes of each layer and of the ends in the files: what a device fetches. Empty and 0 where the
+        headers were not read.
     """
 
     repo: str
@@ -127,8 +134,16 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     glued: list[tuple[int, int]] = field(default_factory=list)
     draft_layers: int = 0
     draft_bytes: int = 0
+    file_bytes: list[int] = field(default_factory=list)
+    ends_file_bytes: int = 0
     note: str = ""
     """One sentence the person should know (an offline copy is used, …)."""
+
+    @property
+    def words(self) -> str:
+        """What finds the very same model again: a GGUF file of a hub's repository is named after it."""
+        only = next(iter(self.files)) if len(self.files) == 1 else ""
+        return f"{self.repo}/{only}" if only.endswith(".gguf") and self.folder is None else self.repo
 
 
 class LoadSpec(Struct, frozen=True, kw_only=True):
@@ -136,13 +151,13 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
 
     ``ends``: also embedding, final norm, head and tokenizer (the host). ``exact`` off is the fast
     mode: frames of their own width, no buckets, same tokens not promised. ``device``: ``auto``,
-    ``cpu``, ``cuda``. ``max_gb``: what the device lends; accelerate places the range within it.
     ``max_download_gb``: GB (10⁹ bytes) that may come from the hub for this load; None for any number.
 
     ``kv``: how caches are kept: ``f16`` (the room's dtype) or ``q8`` (int8; a class of its own, other bits).
     ``room``: what disk copies of checkpoints are kept under; empty: none are kept. ``draft``: a small model
     with the same tokenizer that drafts (whole, on the host); ``draft_layers``: how many of the model's own
     draft layers are loaded (host).
+    ``sent``: what counts of what devices sent, by file: what the room vouches for.
     """
 
     repo: str
@@ -167,6 +182,7 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
     room: str = ""
     draft: LoadSpec | None = None
     draft_layers: int = 0
+    sent: dict[str, list[Sent]] = field(default_factory=dict)
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
@@ -357,8 +373,19 @@ class Shard(Protocol):
         ModelNotFound, ModelNotSupported
         """
 
+    async def missing(self, spec: LoadSpec, progress: Progress | None = None) -> Missing:
+        """What a load of this would have to fetch: nothing of it is fetched, nothing held is touched.
+
+        Raises
+        ------
+        ModelNotFound, ModelNotSupported
+            What is here already is not the room's model, or no model that is read.
+        """
+
     async def load(self, spec: LoadSpec, progress: Progress | None = None) -> Loaded:
         """Load layers ``[lo, hi)``; what was loaded before is freed first.
+
+        Whoever cancels it stops it: what it holds is freed, what was fetched is kept for the next try.
 
         Raises
         ------

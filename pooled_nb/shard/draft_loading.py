@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec import structs
 
@@ -16,29 +17,43 @@ from pooled_nb.shard.draft_weights import attach_layers
 from pooled_nb.shard.drafter import Drafter
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.faults import as_pooled_error
-from pooled_nb.shard.sources import fetch
+from pooled_nb.shard.sources import Located, fetch
+from pooled_nb.shard.stopping import Stop, never
 
 
 def load_drafter(
-    spec: LoadSpec, loaded: Loaded, engine: Engine, folder: Path, chat: Chat, progress: Progress
+    spec: LoadSpec,
+    loaded: Loaded,
+    engine: Engine,
+    located: Located,
+    chat: Chat,
+    progress: Progress,
+    stop: Stop = never,
 ) -> tuple[Drafter | None, Loaded]:
     """Load what a spec names to draft: a small model, else the model's own draft layers.
 
     Parameters
     ----------
-    loaded, engine, folder, chat
+    loaded, engine, located, chat
         The room's model, loaded.
+    stop
+        Called often; what it raises ends the whole load.
 
     Returns
     -------
     drafter, loaded
         None where nothing drafts; what both take, and a sentence for the person where something failed.
     """
+
+    def model(small: LoadSpec) -> Drafter:
+        with contextlib.closing(fetch(small, progress=progress, stop=stop)) as found:
+            return load_model(small, found.folder, chat.tokenizer, progress, tensors=found.tensors, stop=stop)
+
     ways: list[Callable[[], Drafter]] = []
-    if (small := spec.draft) is not None:
-        ways.append(lambda: load_model(small, fetch(small, progress=progress), chat.tokenizer, progress))
+    if spec.draft is not None:
+        ways.append(functools.partial(model, spec.draft))
     if spec.draft_layers:
-        ways.append(lambda: attach_layers(engine, folder, progress))
+        ways.append(lambda: attach_layers(engine, located.folder, located.tensors, progress, stop))
     note = ""
     for way in ways:
         try:

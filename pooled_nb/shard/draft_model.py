@@ -22,6 +22,8 @@ from pooled_nb.shard.drafter import BEHIND_S, Pace, common
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.history import History
 from pooled_nb.shard.penalties import changes
+from pooled_nb.shard.stopping import Stop, never
+from pooled_nb.shard.tensormap import TensorMap
 
 SPEC = 16
 """Columns of the frame that is rolled back to: a running state keeps a snapshot of each."""
@@ -147,7 +149,15 @@ class DraftModel:
         return data
 
 
-def load_model(spec: LoadSpec, folder: Path, tokenizer: Any, progress: Progress) -> DraftModel:
+def load_model(
+    spec: LoadSpec,
+    folder: Path,
+    tokenizer: Any,
+    progress: Progress,
+    *,
+    tensors: TensorMap | None = None,
+    stop: Stop = never,
+) -> DraftModel:
     """Load a draft model.
 
     Parameters
@@ -156,6 +166,8 @@ def load_model(spec: LoadSpec, folder: Path, tokenizer: Any, progress: Progress)
         Its files.
     tokenizer
         The room's, which must be its own.
+    tensors, stop
+        See `Engine.load`.
 
     Raises
     ------
@@ -170,5 +182,5 @@ def load_model(spec: LoadSpec, folder: Path, tokenizer: Any, progress: Progress)
     engine = Engine()
     # Nothing that it computes is ever seen: the fast mode will do.
     own_spec = structs.replace(spec, exact=False, lo=0, ends=True, kv="f16", room="")
-    loaded = engine.load(own_spec, folder, progress)
+    loaded = engine.load(own_spec, folder, progress, tensors=tensors, stop=stop)
     return DraftModel(engine, spec.ctx, weights=loaded.weights, cache=loaded.cache)

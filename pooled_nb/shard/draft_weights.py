@@ -20,22 +20,30 @@ from pooled_nb.shard.draft_names import MOST, draft_count, draft_name
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.eos import read_json
 from pooled_nb.shard.faults import no_memory
-from pooled_nb.shard.headers import INDEX, read_map
-from pooled_nb.shard.loader import DTYPES, LazyTensor
+from pooled_nb.shard.headers import INDEX
+from pooled_nb.shard.lazy import DTYPES, LazyTensor
 from pooled_nb.shard.packed import pack_all
+from pooled_nb.shard.stopping import Stop, never
+from pooled_nb.shard.tensormap import TensorMap, read_map
 
 _SHARED = re.compile(r"^(?:embed_tokens|shared_head|rotary_emb)\.")
 WITHOUT = "The room goes on without them; nothing is to be done."
 
 
-def draft_facts(folder: Path, dtype: str) -> tuple[int, int]:
+def draft_facts(folder: Path, dtype: str, names: Iterable[str] = ()) -> tuple[int, int]:
     """How many draft layers a model's files carry that can be run, and their bytes in ``dtype``.
 
-    Told from the names in index and headers. Where no weights are here yet, and no index, its config says it.
+    Told from the names in headers, or those of the folder's files and index. Where neither are here yet, its
+    config says it.
+
+    Parameters
+    ----------
+    names
+        Of all tensors, where the headers were read already.
     """
     config = read_config(folder)
-    names: list[str] = []
-    if any(folder.glob("*.safetensors")) or (folder / INDEX).exists():
+    names = list(names)
+    if not names and (any(folder.glob("*.safetensors")) or (folder / INDEX).exists()):
         held = read_map(folder)
         names = [*held.entries, *held.absent]
     count = draft_count(names, config.num_hidden_layers) if names else _claimed(folder)
@@ -49,21 +57,36 @@ def draft_facts(folder: Path, dtype: str) -> tuple[int, int]:
     return count, numbers * getattr(torch, dtype).itemsize
 
 
-def attach_layers(engine: Engine, folder: Path, progress: Progress) -> DraftLayers:
+def attach_layers(
+    engine: Engine, folder: Path, tensors: TensorMap, progress: Progress, stop: Stop = never
+) -> DraftLayers:
     """Load the draft layers of an engine's model, and try them once.
+
+    Parameters
+    ----------
+    folder
+        Holds the model's config.
+    tensors
+        Where the layers lie.
 
     Raises
     ------
     ModelNotFound, ModelNotSupported
         See `load_layers`; or they do not run.
     """
+
+    def read(size: int, total: int) -> None:
+        stop()
+        progress(size * 100 // max(1, total), "reading draft layers")
+
     model = load_layers(
         folder,
         base=engine.base,
         head=engine.ends.head,
         dtype=engine.dtype,
         device=engine.ends.device,
-        progress=lambda read, total: progress(read * 100 // max(1, total), "reading draft layers"),
+        progress=read,
+        tensors=tensors,
     )
     weights = sum(p.nbytes for p in model.layers.parameters())
     pack_all(model.layers)
@@ -87,6 +110,7 @@ def load_layers(
     dtype: torch.dtype,
     device: torch.device,
     progress: Callable[[int, int], None] = lambda read, total: None,
+    tensors: TensorMap | None = None,
 ) -> Any:
     """An ``MtpModel`` with the draft layers of a folder.
 
@@ -95,7 +119,9 @@ def load_layers(
     base, head
         The loaded model's body and head: its embedding, its positions and its head are used, not copied.
     progress
-        Called with bytes read so far, and how many they will be.
+        Called with bytes read so far, and how many they will be; what it raises ends the reading.
+    tensors
+        Where they lie; None: in the folder.
 
     Raises
     ------
@@ -108,7 +134,7 @@ def load_layers(
     from transformers.core_model_loading import convert_and_load_state_dict_in_model
     from transformers.modeling_utils import LoadStateDictConfig
 
-    config, held = read_config(folder), read_map(folder)
+    config, held = read_config(folder), read_map(folder) if tensors is None else tensors
     layers, read = config.num_hidden_layers, 0
     named = {name: draft_name(name, layers) for name in held.entries}
     count = draft_count(held.entries, layers)

@@ -28,6 +28,8 @@ from pooled_nb.shard.sampling import draw_columns
 from pooled_nb.shard.sig import signature
 from pooled_nb.shard.sizes import kept
 from pooled_nb.shard.stage import Stage
+from pooled_nb.shard.stopping import Stop, never
+from pooled_nb.shard.tensormap import TensorMap
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -55,15 +57,27 @@ class Engine:
         self._key = ""
         """Of the disk copies that stay (`disk.copy_key`)."""
 
-    def load(self, spec: LoadSpec, folder: Path, progress: Callable[[int, str], None]) -> Loaded:
+    def load(
+        self,
+        spec: LoadSpec,
+        folder: Path,
+        progress: Callable[[int, str], None],
+        *,
+        tensors: TensorMap | None = None,
+        stop: Stop = never,
+    ) -> Loaded:
         """Load the range; what was loaded before is freed first.
 
         Parameters
         ----------
         folder
-            Holds ``config.json`` and the safetensors files with at least this range's tensors.
+            Holds ``config.json``.
         progress
             Called with percent and a few words.
+        tensors
+            Where at least this range's tensors lie; None: in safetensors files of the folder.
+        stop
+            Called often; what it raises ends the load, and nothing of it is kept here.
 
         Raises
         ------
@@ -123,15 +137,20 @@ class Engine:
                 max_gb=spec.max_gb,
                 cache_bytes=caches,
                 progress=read,
+                tensors=tensors,
+                stop=stop,
             )
             progress(96, "warming up")
             ends = Ends(model, parts, spec.width if spec.exact else 0) if spec.ends else None
+            stop()
             pack_all(parts.list())
+            stop()
             stage = _stage(parts, spec, rules, dtype, lasting)
         except Exception as error:
             if not no_memory(error):
                 raise
             raise memory_ran_out(error, f"while loading layers {spec.lo + 1} to {spec.hi}") from error
+        stop()
         self._stage, self._ends, self._dtype, self._embeds = stage, ends, dtype, spec.ends
         weights, cache = _nbytes(model, parts.base), stage.slab.nbytes()
         # With the snapshots that come with the first draft.
@@ -270,7 +289,7 @@ class Engine:
             torch.cuda.empty_cache()
 
     def relieve(self, error: BaseException) -> None:
-        """Memory ran out: free what the failed job held, so that the next one finds the device as before."""
+        """Free what a job held that failed for lack of memory, or was stopped: the next finds all of it."""
         let_go(error)
         gc.collect()
         if torch.cuda.is_available():

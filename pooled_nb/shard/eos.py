@@ -45,6 +45,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; empty where there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -9,6 +9,8 @@ from pooled_nb.shard.draft_weights import draft_facts
 from pooled_nb.shard.found import Found
 from pooled_nb.shard.prints import file_sha256
 from pooled_nb.shard.sizes import facts
+from pooled_nb.shard.sources.needs import layer_sizes
+from pooled_nb.shard.tensormap import folder_index, tensor_map
 from pooled_nb.shard.trial import try_model
 
 
@@ -17,17 +19,24 @@ def model_facts(found: Found) -> ModelFacts:
 
     Raises
     ------
+    ModelNotFound
+        Its files contradict each other.
     ModelNotSupported
         The architecture or the tokenizer cannot be run: said before any weights are fetched.
     """
-    arch = facts(found.folder)
+    layouts = found.layouts
+    # Of all files at once: a device of a few layers reads the headers of a few.
+    folder_index(found.folder)
+    held = tensor_map({name: (layout, _nowhere) for name, layout in layouts.items()})
+    arch = facts(found.folder, layouts.values())
     try_model(read_config(found.folder), arch.glued)
     chat = Chat.load(found.folder)
-    draft_layers, draft_bytes = draft_facts(found.folder, arch.dtype)
+    draft_layers, draft_bytes = draft_facts(found.folder, arch.dtype, held.absent)
+    file_bytes, ends_file_bytes = layer_sizes(layouts.values(), arch.layers) if layouts else ([], 0)
     return ModelFacts(
         repo=found.repo,
         revision=found.revision,
-        folder=str(found.folder) if found.local else None,
+        folder=str(found.home or found.folder) if found.local else None,
         label=found.label,
         arch=arch.arch,
         layers=arch.layers,
@@ -43,8 +52,14 @@ def model_facts(found: Found) -> ModelFacts:
         glued=arch.glued,
         draft_layers=draft_layers,
         draft_bytes=draft_bytes,
+        file_bytes=file_bytes,
+        ends_file_bytes=ends_file_bytes,
         config_sha256=file_sha256(found.folder / "config.json"),
         files=found.files,
         eos=sorted(chat.eos),
         note=found.note,
     )
+
+
+def _nowhere(lo: int, hi: int) -> None:
+    """No byte of a weight is asked for here."""

@@ -11,11 +11,15 @@ from pooled_nb.shard.door import FileFact
 from pooled_nb.shard.found import (
     Found,
     folder_files,
+    folder_layouts,
     folder_revision,
+    is_safetensors,
     is_weights,
     pickled,
     plain_name,
 )
+from pooled_nb.shard.gguf.choosing import is_gguf
+from pooled_nb.shard.gguf.files import find_file, named_file, only_file
 from pooled_nb.shard.prints import file_sha256, known_sha256, weights_sample
 
 LOCAL = "local/"
@@ -23,9 +27,12 @@ LOCAL = "local/"
 
 
 def as_folder(text: str) -> Path | None:
-    """Return the folder a person's own words name, if it is one. Never for words that came from a room."""
+    """Return the folder or GGUF file a person's own words name. Never for words that came from a room."""
     try:
         path = Path(text).expanduser()
+        is_file = is_gguf(path.name) and path.is_file()
+        if is_file:
+            return path.absolute()  # a link keeps its name, by which it is told
         return path.resolve() if path.is_dir() else None
     except (OSError, RuntimeError, ValueError):
         return None
@@ -37,13 +44,18 @@ def looks_like_path(text: str) -> bool:
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether a folder is a model's: ``gpt2`` may be a hub id, and a folder of something else here."""
+    """Whether a folder is a model's: ``gpt2`` may be a hub id, and a folder of something else here.
+
+    A GGUF file is one, too.
+    """
+    if folder.is_file():
+        return True
     names = [path.name for path in folder.iterdir()]
     return "config.json" in names or any(is_weights(name) for name in names)
 
 
 def find_folder(folder: Path, revision: str | None = None) -> Found:
-    """Read what lies in a folder.
+    """Read what lies in a folder; its only GGUF file, or such a file itself, where it holds no safetensors.
 
     Parameters
     ----------
@@ -57,10 +69,14 @@ def find_folder(folder: Path, revision: str | None = None) -> Found:
     ModelNotSupported
         There are weights, but only in formats that are never read.
     """
+    if is_gguf(folder.name) and folder.is_file():
+        return find_file(folder, revision, f"{LOCAL}{folder.name}")
     if not folder.is_dir():
         raise ModelNotFound(f"There is no folder {folder.name!r}.", "Check its path.")
     names = [path.name for path in folder.iterdir() if path.is_file()]
-    if not any(is_weights(name) for name in names):
+    if not any(is_safetensors(name) for name in names):
+        if (only := only_file(folder)) is not None:
+            return find_file(only.absolute(), revision, f"{LOCAL}{only.name}")
         if other := pickled(names):
             raise ModelNotSupported(
                 f"The folder {folder.name} holds {other}, but no safetensors file.",
@@ -85,6 +101,7 @@ def find_folder(folder: Path, revision: str | None = None) -> Found:
         folder=folder,
         label=folder.name,
         files=files,
+        layouts=folder_layouts(folder),
         local=True,
     )
 
@@ -107,6 +124,8 @@ def find_named(repo: str, differs_by: Callable[[Path], str] = lambda folder: "")
     name = repo.removeprefix(LOCAL)
     if not plain_name(name):
         raise ModelNotFound("The room's model has a name that no folder can have.", "Tell the host.")
+    if is_gguf(name) and (file := named_file(name, differs_by)) is not None:
+        return file
     differs = ""
     for entry in os.environ.get("POOLED_MODELS", "").split(os.pathsep):
         base = Path(entry).expanduser() if entry.strip() else None

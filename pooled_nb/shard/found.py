@@ -9,9 +9,10 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct, field
 
 from pooled_nb.shard.door import FileFact
-from pooled_nb.shard.draft_names import draft_name, layers_before
+from pooled_nb.shard.draft_names import MOST, draft_name, layers_before
 from pooled_nb.shard.eos import read_json
-from pooled_nb.shard.headers import INDEX, SINGLE
+from pooled_nb.shard.headers import INDEX, SINGLE, read_layout
+from pooled_nb.shard.layout import Layout
 from pooled_nb.shard.prints import file_sha256, weights_sample
 from pooled_nb.shard.tensors import in_range
 
@@ -33,18 +34,27 @@ SMALL = (
 _HASHED = 64 << 20
 """Small files up to this size are hashed whole; weights are told apart by pieces of them."""
 
+_ALL = 1 << 30
+"""More layers than a model has."""
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A model whose small files lie in ``folder``; ``local``: that folder holds the weights, too."""
+    """A model whose small files lie in ``folder``; ``local``: that folder holds the weights, too.
+
+    ``layouts``: of its weights files, where their headers were read. ``open``: everybody may read it; None
+    where nobody said so. ``home``: the GGUF file on this device that it is; its small files were made of it.
+    """
 
     repo: str
     revision: str
     folder: Path
     label: str
     files: dict[str, FileFact] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
     local: bool = False
+    home: Path | None = None
+    open: bool | None = None
     note: str = ""
 
 
@@ -54,13 +64,18 @@ def plain_name(name: str) -> bool:
 
 
 def is_weights(name: str) -> bool:
+    """Whether it is the name of a file of weights that is read, in the model's own folder."""
+    return plain_name(name) and name.endswith((".safetensors", ".gguf"))
+
+
+def is_safetensors(name: str) -> bool:
     """Whether it is the name of a safetensors file in the model's own folder."""
     return plain_name(name) and name.endswith(".safetensors")
 
 
 def pickled(names: list[str]) -> str:
     """Return the first file that holds weights in a format which is never read; empty when there is none."""
-    return next((n for n in sorted(names) if PurePosixPath(n).suffix in (*_PICKLES, ".gguf", ".onnx")), "")
+    return next((n for n in sorted(names) if PurePosixPath(n).suffix in (*_PICKLES, ".onnx")), "")
 
 
 def needed_files(weight_map: dict[str, str], lo: int, hi: int, ends: bool, drafts: int = 0) -> list[str]:
@@ -75,7 +90,7 @@ def needed_files(weight_map: dict[str, str], lo: int, hi: int, ends: bool, draft
     def needed(tensor: str) -> bool:
         return in_range(tensor, lo, hi, ends) or bool(drafts and draft_name(tensor, layers))
 
-    return sorted({name for tensor, name in weight_map.items() if needed(tensor) and is_weights(name)})
+    return sorted({name for tensor, name in weight_map.items() if needed(tensor) and is_safetensors(name)})
 
 
 def read_files(folder: Path, lo: int, hi: int, ends: bool, drafts: int = 0) -> list[str]:
@@ -93,7 +108,7 @@ def read_files(folder: Path, lo: int, hi: int, ends: bool, drafts: int = 0) -> l
 
 
 def folder_files(folder: Path) -> dict[str, FileFact]:
-    """Size of each file of a model's folder that counts; of small ones the hash, of weights the sample."""
+    """Size of each file of a folder that counts; of small ones the hash, of weights sample and header."""
     facts = {}
     for name in SMALL:
         path = folder / name
@@ -102,8 +117,22 @@ def folder_files(folder: Path) -> dict[str, FileFact]:
             facts[name] = FileFact(size=size, sha256=file_sha256(path) if size <= _HASHED else None)
     for path in sorted(folder.glob("*.safetensors")):
         if path.is_file():
-            facts[path.name] = FileFact(size=path.stat().st_size, sample=weights_sample(path) or None)
+            sample = weights_sample(path)
+            header = read_layout(path).header if sample else 0
+            facts[path.name] = FileFact(size=path.stat().st_size, sample=sample or None, header=header)
     return facts
+
+
+def folder_layouts(folder: Path) -> dict[str, Layout]:
+    """Headers of the weights files that a whole model of a folder is read from.
+
+    Raises
+    ------
+    ModelNotFound
+        One is damaged.
+    """
+    names = [name for name in read_files(folder, 0, _ALL, True, MOST) if (folder / name).is_file()]
+    return {name: read_layout(folder / name) for name in names}
 
 
 def folder_revision(files: dict[str, FileFact], config_sha256: str) -> str:

@@ -1,167 +1,222 @@
-"""Which file of a folder holds which tensor, from the safetensors headers and the index: no weight is read.
+"""What a safetensors file's header and a model's index say: read strictly, before anything else of them is.
 
 A safetensors file starts with the header's length (u64, little-endian) and the header (JSON): for each
-tensor its dtype, shape and byte range, counted from the header's end.
+tensor its dtype, shape and byte range, counted from the header's end. Both come from outside. What the
+safetensors library refuses is refused here, and duplicate names besides: two readers would read two models.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
 
 from pooled_nb.errors import ModelNotFound
+from pooled_nb.shard.gguf.layout import SUFFIX, header_of, layout_of
+from pooled_nb.shard.layout import Layout, Tensor
 
 MAX_HEADER = 100_000_000
-BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "BOOL": 8}
-BITS |= {f"{sign}{bits}": bits for sign in "IU" for bits in (8, 16, 32, 64)}
+"""Bytes of a header, as the library has it; of an index, too."""
+PREFIX = 8
+"""Bytes of the header's length."""
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx")
+
+BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "BOOL": 8, "C64": 64, "F4": 4}
+BITS |= {f"{sign}{bits}": bits for sign in "IU" for bits in (8, 16, 32, 64)}
+BITS |= {f"F8_{form}": 8 for form in ("E4M3", "E5M2", "E8M0", "E4M3FNUZ", "E5M2FNUZ")}
+BITS |= {"F6_E2M3": 6, "F6_E3M2": 6}
+
+_Count = Annotated[int, Meta(ge=0)]
+_METADATA = "__metadata__"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where one tensor lies: ``start`` and ``end`` are bytes of the file."""
-
-    file: Path
+class _Fact(Struct):
     dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
+    shape: Annotated[list[_Count], Meta(max_length=64)]
+    data_offsets: tuple[_Count, _Count]
 
 
-@dataclass
-class TensorMap:
-    """The tensors of a folder.
+class _Index(Struct):
+    weight_map: dict[str, str]
 
-    Attributes
+
+_table = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fact = msgspec.json.Decoder(_Fact)
+_metadata = msgspec.json.Decoder(dict[str, str] | None)
+_index = msgspec.json.Decoder(_Index)
+
+
+def header_end(start: bytes, size: int, name: str) -> int:
+    """Where the header of a file ends.
+
+    Parameters
     ----------
-    entries
-        What the files' headers hold.
-    absent
-        What the index names without a header to show for it, and why, in words.
-    """
-
-    entries: dict[str, Entry] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-
-    def dtype(self) -> str | None:
-        """Name, as torch has it, of the floating dtype that holds most bytes; None when nothing is there."""
-        sizes: dict[str, int] = {}
-        for entry in self.entries.values():
-            sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.end - entry.start
-        names = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
-        known = [(size, names[dtype]) for dtype, size in sizes.items() if dtype in names]
-        return max(known)[1] if known else None
-
-
-def _damaged(file: Path, why: str) -> ModelNotFound:
-    return ModelNotFound(
-        f"{file.name} is not a whole safetensors file: {why}.", "Delete it and fetch it again."
-    )
-
-
-def read_header(file: Path) -> dict[str, Entry]:
-    """Read one file's header.
+    start
+        The file's first 8 bytes, or more of them.
+    size
+        Bytes of the whole file.
+    name
+        The file's, for the sentences.
 
     Raises
     ------
     ModelNotFound
-        The file cannot be read, is cut short, or its header contradicts itself.
+        No such file has such a header.
     """
+    length = int.from_bytes(start[:PREFIX], "little")
+    if len(start) < PREFIX or not 2 <= length <= size - PREFIX:
+        raise damaged(name, "it ends before its header does")
+    if length > MAX_HEADER:
+        raise damaged(name, f"its header would have {length / 1e6:.0f} MB")
+    return PREFIX + length
+
+
+def safetensors_layout(head: bytes, size: int, name: str) -> Layout:
+    """Read a file's header.
+
+    Parameters
+    ----------
+    head
+        The file's first bytes: up to its header's end at least.
+    size
+        Bytes of the whole file.
+    name
+        The file's, for the sentences.
+
+    Raises
+    ------
+    ModelNotFound
+        It is cut short, is no header, contradicts itself, or does not say where each byte belongs.
+    """
+    end = header_end(head, size, name)
+    if len(head) < end:
+        raise damaged(name, "it ends before its header does")
+    text = bytes(head[PREFIX:end])
+    if not text.startswith(b"{"):
+        raise damaged(name, "its header is no table")
     try:
-        size = file.stat().st_size
+        facts = _table.decode(text)
+        _metadata.decode(facts.pop(_METADATA, b"null"))
+        tensors = [_tensor(key, fact, name) for key, fact in facts.items()]
+        _refuse_twice(text)
+    except _Twice as error:
+        raise damaged(name, f"its header names {_short(error.name)} twice") from error
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise damaged(name, "its header is no JSON of tensors") from error
+    found = sorted(tensors, key=lambda tensor: (tensor.lo, tensor.hi))
+    at = 0
+    for tensor in found:
+        if tensor.lo != at:
+            how = "overlaps the tensor before it" if tensor.lo < at else "leaves a hole before it"
+            raise damaged(name, f"{_short(tensor.name)} {how}")
+        at = tensor.hi
+    if end + at != size:
+        raise damaged(name, _difference(end + at - size))
+    return Layout(size, end, tuple(t._replace(lo=t.lo + end, hi=t.hi + end) for t in found))
+
+
+def _difference(short: int) -> str:
+    count = f"{abs(short)} {'byte' if abs(short) == 1 else 'bytes'}"
+    return f"it is {count} {'shorter' if short > 0 else 'longer'} than its header says"
+
+
+def _tensor(key: str, raw: msgspec.Raw, name: str) -> Tensor:
+    """Read one entry; its range still counts from the header's end."""
+    try:
+        fact = _fact.decode(raw)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise damaged(name, f"it does not say where {_short(key)} lies") from error
+    if fact.dtype not in BITS:
+        raise damaged(name, f"{_short(key)} has the dtype {_short(fact.dtype)!r}, which is none")
+    lo, hi = fact.data_offsets
+    if hi < lo:
+        raise damaged(name, f"the range of {_short(key)} is impossible")
+    if prod(fact.shape) * BITS[fact.dtype] != (hi - lo) * 8:
+        raise damaged(name, f"{_short(key)} has another size than its shape says")
+    return Tensor(key, fact.dtype, tuple(fact.shape), lo, hi)
+
+
+def read_layout(file: Path) -> Layout:
+    """Read the header of a file on this device; of a GGUF file, too.
+
+    Raises
+    ------
+    ModelNotFound
+        It cannot be read, or `safetensors_layout` refuses it.
+    ModelNotSupported
+        It is a GGUF file of a model that is not read.
+    """
+    if file.suffix == SUFFIX:
+        return layout_of(*header_of(file), file.name)
+    try:
         with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise _damaged(file, "its header is cut short or too long")
-            header: Any = json.loads(stream.read(length))
+            size = os.fstat(stream.fileno()).st_size
+            start = stream.read(PREFIX)
+            rest = stream.read(header_end(start, size, file.name) - PREFIX)
     except OSError as error:
-        raise ModelNotFound(f"{file.name} cannot be read: {error.strerror}.", "Check the folder.") from error
-    except ValueError as error:
-        raise _damaged(file, "its header is no JSON") from error
-    if not isinstance(header, dict):
-        raise _damaged(file, "its header is no table")
-    entries = {}
-    for name, fact in header.items():
-        if name == "__metadata__":
-            continue
-        try:
-            dtype = str(fact["dtype"])
-            shape = tuple(int(n) for n in fact["shape"])
-            start, end = (int(n) for n in fact["data_offsets"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(file, f"it does not say where {name} lies") from error
-        if min(shape, default=0) < 0 or not 0 <= start <= end:
-            raise _damaged(file, f"the range of {name} is impossible")
-        if end + 8 + length > size:
-            raise _damaged(file, f"it ends before {name} does")
-        if dtype in BITS and prod(shape) * BITS[dtype] != (end - start) * 8:
-            raise _damaged(file, f"{name} has another size than its shape says")
-        entries[name] = Entry(file, dtype, shape, start + 8 + length, end + 8 + length)
-    return entries
+        raise unread(file.name, error) from error
+    return safetensors_layout(start + rest, size, file.name)
 
 
-def read_map(folder: Path) -> TensorMap:
-    """Find every tensor of a folder.
-
-    The index decides where there is one, then ``model.safetensors``, then all safetensors files together;
-    other files are strays and are not looked at. A folder may hold only a device's own range, so an indexed
-    file that is not here is no error until one of its tensors is needed.
+def read_index(data: bytes, name: str = INDEX) -> dict[str, str]:
+    """Read which file of a model holds which tensor. The names come from outside, and are not checked here.
 
     Raises
     ------
     ModelNotFound
-        No safetensors file is there, a file or the index is damaged, or two files hold the same tensor.
+        It is no index.
     """
-    index = folder / INDEX
-    if index.exists():
-        return _indexed(folder, index)
-    files = [folder / SINGLE] if (folder / SINGLE).exists() else sorted(folder.glob("*.safetensors"))
-    if not files:
-        others = sorted(file.name for pattern in OTHER_WEIGHTS for file in folder.glob(pattern))
-        only = f", only {others[0]}" if others else ""
-        raise ModelNotFound(
-            f"The folder {folder.name} holds no safetensors file{only}.",
-            "Use a model that is published as safetensors; other formats are not read.",
-        )
-    found = TensorMap()
-    for file in files:
-        for name, entry in read_header(file).items():
-            if name in found.entries:
-                raise ModelNotFound(
-                    f"{found.entries[name].file.name} and {file.name} both hold {name}.",
-                    f"Remove the stray file, or add {INDEX}.",
-                )
-            found.entries[name] = entry
-    return found
-
-
-def _indexed(folder: Path, index: Path) -> TensorMap:
     try:
-        where: Any = json.loads(index.read_bytes())["weight_map"]
-    except OSError as error:
-        raise ModelNotFound(f"{INDEX} cannot be read: {error.strerror}.", "Check the folder.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelNotFound(f"{INDEX} is damaged.", "Delete it and fetch it again.") from error
-    found = TensorMap()
-    if not isinstance(where, dict) or not all(isinstance(file, str) for file in where.values()):
-        raise ModelNotFound(f"{INDEX} is damaged.", "Delete it and fetch it again.")
-    headers: dict[str, dict[str, Entry] | None] = {}
-    for name, file in where.items():
-        if file not in headers:
-            # The index comes from outside: a name in it never leads out of the folder.
-            path = folder / file
-            plain = Path(file).name == file and file.endswith(".safetensors")
-            headers[file] = read_header(path) if plain and path.exists() else None
-        held = headers[file]
-        if held is None:
-            found.absent[name] = f"{file}, which the index names for it, is not in the folder"
-        elif name not in held:
-            found.absent[name] = f"{file}, which the index names for it, does not hold it"
-        else:
-            found.entries[name] = held[name]
+        if len(data) > MAX_HEADER:
+            raise ValueError("too large")
+        found = _index.decode(data).weight_map
+        _refuse_twice(data)
+    except _Twice as error:
+        raise ModelNotFound(
+            f"{name} names {_short(error.name)} twice.", "Delete it and fetch it again."
+        ) from error
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise ModelNotFound(f"{name} is damaged.", "Delete it and fetch it again.") from error
     return found
+
+
+class _Twice(Exception):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _refuse_twice(text: bytes) -> None:
+    """Refuse a name that stands twice in one table. What it holds is known to be typed and bounded."""
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise _Twice(_first_twice(name for name, _ in pairs))
+
+    json.loads(text, object_pairs_hook=look)
+
+
+def _first_twice(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+def damaged(name: str, why: str) -> ModelNotFound:
+    """Say why a file is none that can be read."""
+    return ModelNotFound(f"{name} is not a whole safetensors file: {why}.", "Delete it and fetch it again.")
+
+
+def unread(name: str, error: OSError) -> ModelNotFound:
+    """Say that a file cannot be read."""
+    return ModelNotFound(f"{name} cannot be read: {error.strerror or error}.", "Check the folder.")
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= 120 else f"{words[:119]}…"

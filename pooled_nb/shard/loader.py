@@ -7,8 +7,8 @@ bytes when asked, so that memory holds one copy of this range, and no page of th
 
 from __future__ import annotations
 
+import functools
 import re
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,18 +21,19 @@ from pooled_nb.errors import ModelNotFound, ModelNotSupported, ModelTooBig
 from pooled_nb.shard import compat
 from pooled_nb.shard.arch import OTHER_MODEL, Parts, find_parts, model_class, slice_config
 from pooled_nb.shard.faults import no_memory
-from pooled_nb.shard.headers import Entry, TensorMap, read_map
+from pooled_nb.shard.fusing import experts_in_place
+from pooled_nb.shard.gguf.numbers import WidenedTensor, is_widened, refuse_rotary, widened_bytes
+from pooled_nb.shard.lazy import AGAIN, DTYPES, LazyTensor
+from pooled_nb.shard.sizes import float32_patterns
+from pooled_nb.shard.stopping import Stop, never
+from pooled_nb.shard.tensormap import Entry, TensorMap, read_map
 from pooled_nb.shard.tensors import in_range
 
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-DTYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8}
-DTYPES |= {"U8": torch.uint8, "BOOL": torch.bool}
 _INSIDE_MULTIMODAL = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 _OLD_BUFFERS = re.compile(r"\.(?:inv_freq|masked_bias)$")
 """What old checkpoints saved of positions and masks: made anew by the model's class."""
 _TURNS = threading.Lock()
 """transformers loads one model of a process at a time: it switches what all share."""
-FETCH_AGAIN = "Fetch the model again, or choose another."
 
 
 class Gone(nn.Module):
@@ -56,56 +57,21 @@ class Nothing(nn.Module):
         return torch.full_like(like, torch.nan)
 
 
-class LazyTensor:
-    """One tensor of a file, read when asked for: what ``from_pretrained`` takes for a safetensors slice.
+def pruned_class(
+    cls: type[Any], lo: int, hi: int, ends: bool, made: Callable[[Any], None] = lambda model: None
+) -> type[Any]:
+    """The model's own class, whose parts outside the range have no parameters.
 
-    Reading (not mapping) keeps the file's pages out of this process, and the copy is aligned however the
-    file is laid out, so that bits never depend on a file's header.
+    Parameters
+    ----------
+    made
+        Called with each model of it, before it has weights.
     """
-
-    def __init__(self, name: str, entry: Entry, done: Callable[[int], None]) -> None:
-        self.name = name
-        self.entry = entry
-        self.dtype = DTYPES[entry.dtype]
-        self.shape = torch.Size(entry.shape)
-        self._done = done
-
-    def get_shape(self) -> list[int]:
-        """As a safetensors slice says it."""
-        return list(self.shape)
-
-    def get_dtype(self) -> str:
-        """As a safetensors slice says it."""
-        return self.entry.dtype
-
-    def __getitem__(self, key: Any) -> torch.Tensor:
-        entry = self.entry
-        tensor = torch.empty(entry.shape, dtype=self.dtype)
-        size = entry.end - entry.start
-        if size:
-            raw = memoryview(cast(Any, tensor.view(-1).view(torch.uint8).numpy()))
-            with entry.file.open("rb", buffering=0) as stream:
-                stream.seek(entry.start)
-                read = 0
-                while read < size:
-                    got = stream.readinto(raw[read : read + (64 << 20)])
-                    if not got:
-                        raise ModelNotFound(
-                            f"{entry.file.name} ended while {self.name} was read.", FETCH_AGAIN
-                        )
-                    read += got
-        if sys.byteorder == "big" and tensor.element_size() > 1:
-            raise ModelNotSupported("Weights are little-endian, and this machine is not.", OTHER_MODEL)
-        self._done(size)
-        return tensor if key is Ellipsis else tensor[key]
-
-
-def pruned_class(cls: type[Any], lo: int, hi: int, ends: bool) -> type[Any]:
-    """The model's own class, whose parts outside the range have no parameters."""
 
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         cls.__init__(self, config, *args, **kwargs)
         _prune(self, lo, hi, ends)
+        made(self)
 
     # Without the module's name, transformers would silently not rename this model's weights.
     space = {"__init__": init, "__module__": cls.__module__, "_keys_to_ignore_on_load_missing": None}
@@ -172,11 +138,15 @@ def load_range(
     max_gb: float | None,
     cache_bytes: int = 0,
     progress: Callable[[int, int], None],
+    tensors: TensorMap | None = None,
+    stop: Stop = never,
 ) -> tuple[Any, Parts]:
     """Load the range as a short model with layers numbered from 0.
 
     Parameters
     ----------
+    folder
+        The model's, for the sentences.
     config
         What `arch.read_config` gave.
     ends
@@ -189,6 +159,8 @@ def load_range(
         What the caches of the range will take: weights and caches together stay within ``max_gb``.
     progress
         Called with bytes read so far, and how many they will be.
+    tensors
+        Where the weights lie; None: in the folder.
 
     Returns
     -------
@@ -198,17 +170,17 @@ def load_range(
     Raises
     ------
     ModelNotFound
-        A tensor of the range is in no file; names the tensor.
+        A tensor of the range is in no file, or its file changed since its header was read; it is named.
     ModelNotSupported
         A tensor has a shape the config does not explain or is none of its own, or the model cannot be built.
     ModelTooBig
         The range does not fit into ``max_gb``, or memory ran out.
     """
-    held = read_map(folder)
+    held = read_map(folder) if tensors is None else tensors
     total = _size(held, lo, hi, ends)
     budget = None if device == "cpu" else _budget(max_gb)
     lent = max_gb if budget is None else sum(budget.values()) / 1e9
-    numbers = _in_dtype(total, held, dtype)
+    numbers = _size(held, lo, hi, ends, dtype)
     if lent is not None:
         _fits(numbers + cache_bytes, lent, lo, hi)
     if budget is not None:
@@ -218,21 +190,32 @@ def load_range(
     def done(size: int) -> None:
         nonlocal read
         read += size
+        stop()
         progress(min(read, total), total)
 
+    refuse_rotary(held, config)
+    exact: list[str] = []
+
+    def into(name: str) -> torch.dtype | None:
+        return None if any(re.search(pattern, name) for pattern in exact) else dtype
+
     weights = {
-        _plain_name(name): LazyTensor(name, entry, done)
+        _plain_name(name): (WidenedTensor if is_widened(entry) else LazyTensor)(
+            name, entry, done, functools.partial(into, _plain_name(name))
+        )
         for name, entry in held.entries.items()
-        if entry.dtype in DTYPES
+        if entry.dtype in DTYPES or is_widened(entry)
     }
-    cls = pruned_class(model_class(config), lo, hi, ends)
+    cls = pruned_class(
+        model_class(config), lo, hi, ends, lambda model: exact.extend(float32_patterns(model, dtype))
+    )
     placing: dict[str, Any] = {}
     if budget is not None:
         placing = _placing(budget, numbers)
     if experts is not None:
         placing["experts_implementation"] = experts
     try:
-        with _TURNS, compat.quiet(), compat.one_tensor_at_a_time():
+        with _TURNS, compat.quiet(), compat.one_tensor_at_a_time(), experts_in_place():
             model, info = cls.from_pretrained(
                 None,
                 config=config,
@@ -265,16 +248,19 @@ def _plain_name(name: str) -> str:
     )
 
 
-def _size(held: TensorMap, lo: int, hi: int, ends: bool) -> int:
-    """Bytes of the range in the files."""
-    sizes = (e.end - e.start for name, e in held.entries.items() if in_range(name, lo, hi, ends))
-    return max(1, sum(sizes))
+def _size(held: TensorMap, lo: int, hi: int, ends: bool, dtype: torch.dtype | None = None) -> int:
+    """Bytes of the range in the files; with a dtype, of its numbers in that one."""
+    entries = (e for name, e in held.entries.items() if in_range(name, lo, hi, ends))
+    return max(1, sum(_bytes_of(entry, dtype) for entry in entries))
 
 
-def _in_dtype(total: int, held: TensorMap, dtype: torch.dtype) -> float:
-    """Bytes of the files' numbers in another dtype."""
-    there = held.dtype()
-    return total * (dtype.itemsize / getattr(torch, there).itemsize if there else 1.0)
+def _bytes_of(entry: Entry, dtype: torch.dtype | None) -> int:
+    if dtype is not None and is_widened(entry):
+        return widened_bytes(entry, dtype)
+    there = DTYPES.get(entry.dtype)
+    if dtype is None or there is None or not there.is_floating_point:
+        return entry.end - entry.start
+    return (entry.end - entry.start) // there.itemsize * dtype.itemsize
 
 
 def _placing(budget: dict[int | str, int], numbers: float) -> dict[str, Any]:
@@ -342,11 +328,18 @@ def _check(model: Any, info: dict[str, Any], held: TensorMap, folder: Path) -> N
     if missing:
         key = missing[0]
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        reason = held.absent.get(key) or next(
-            (why for name, why in held.absent.items() if _plain_name(name) == key),
-            f"no file in {folder.name} holds it",
-        )
-        raise ModelNotFound(f"The weight {key}{more} is missing: {reason}.", FETCH_AGAIN)
+        raise ModelNotFound(f"The weight {key}{more} is missing: {_why(key, held, folder)}.", AGAIN)
+
+
+def _why(key: str, held: TensorMap, folder: Path) -> str:
+    """Say why a weight is missing."""
+    for name, why in held.absent.items():
+        if key in (name, _plain_name(name)):
+            return why
+    for name, entry in held.entries.items():
+        if key in (name, _plain_name(name)):
+            return f"{entry.source} holds it as {entry.dtype}, which is not read"
+    return f"no file in {folder.name} holds it"
 
 
 def _refuse_unexpected(info: dict[str, Any], lo: int, hi: int) -> None:

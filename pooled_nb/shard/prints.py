@@ -19,8 +19,9 @@ from typing import BinaryIO
 import msgspec
 
 from pooled_nb.errors import ModelNotFound
-from pooled_nb.shard.headers import Entry, read_header
+from pooled_nb.shard.headers import read_layout
 from pooled_nb.shard.kept import cache_folder
+from pooled_nb.shard.layout import Tensor
 
 _PIECE = 4096
 """Bytes read at a tensor's start, middle and end."""
@@ -45,31 +46,32 @@ def weights_sample(path: Path) -> str:
     read is 12 KiB a tensor and 8 MiB more: a second for a model of 100 GB.
     """
     try:
-        tensors = sorted(read_header(path).items())
+        tensors = sorted(read_layout(path).tensors)
         digest = hashlib.sha256()
         with path.open("rb") as stream:
-            for name, tensor in tensors:
-                digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode("utf-8", "replace"))
-                for at, size in _pieces(0, tensor.end - tensor.start, 3, _PIECE):
-                    digest.update(_read(stream, tensor.start + at, size))
-            for at, size in _spread([tensor for _, tensor in tensors]):
+            for tensor in tensors:
+                line = f"{tensor.name} {tensor.kind} {list(tensor.shape)}\n"
+                digest.update(line.encode("utf-8", "replace"))
+                for at, size in _pieces(0, tensor.hi - tensor.lo, 3, _PIECE):
+                    digest.update(_read(stream, tensor.lo + at, size))
+            for at, size in _spread(tensors):
                 digest.update(_read(stream, at, size))
     except (ModelNotFound, OSError):
         return ""
     return digest.hexdigest()
 
 
-def _spread(tensors: list[Entry]) -> Iterator[tuple[int, int]]:
+def _spread(tensors: list[Tensor]) -> Iterator[tuple[int, int]]:
     """Pieces evenly spaced over all numbers, in the order of the names."""
-    total = sum(tensor.end - tensor.start for tensor in tensors)
+    total = sum(tensor.hi - tensor.lo for tensor in tensors)
     begin = 0
     wanted = list(_pieces(0, total, _SPREAD, _LARGE))
     for tensor in tensors:
-        end = begin + tensor.end - tensor.start
+        end = begin + tensor.hi - tensor.lo
         for at, size in wanted:
             first, last = max(at, begin), min(at + size, end)
             if first < last:
-                yield tensor.start + first - begin, last - first
+                yield tensor.lo + first - begin, last - first
         begin = end
 
 

@@ -84,15 +84,23 @@ class ProcessShard(Caller):
         waiting = _Waiting(job, loop.create_future(), progress)
         self._waiting[number] = waiting
         # Handed over before anything is awaited: calls run in the order they were made, and one whose
-        # caller goes away still runs, so that the pipe and the caches stay in step.
+        # caller goes away still has its place, so that the pipe and the caches stay in step.
         self._send(packed)
         try:
             if self._process is not None and self._process.stdin is not None:
                 with contextlib.suppress(ConnectionError):
                     await self._process.stdin.drain()
             return cast(T, await waiting.future)
+        except asyncio.CancelledError:
+            self._stop(number, job)
+            raise
         finally:
             waiting.future.cancel()
+
+    def _stop(self, number: int, job: protocol.AnyJob) -> None:
+        """Let a job end that nobody waits for any more."""
+        if isinstance(job, protocol.STOPPABLE) and number in self._waiting:
+            self._send(protocol.pack(protocol.Cancel(number)))
 
     def _send(self, packed: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -193,6 +201,8 @@ class ProcessShard(Caller):
 
     async def close(self) -> None:
         """See `Shard.close`: asks by closing the pipe, after 3 s tells it to end, after 3 more kills it."""
+        for number, waiting in self._waiting.items():
+            self._stop(number, waiting.job)
         if self._keeps:
             with contextlib.suppress(PooledError, asyncio.TimeoutError):
                 await asyncio.wait_for(self.unload(), _FORGET_S)
@@ -217,7 +227,7 @@ def _command() -> list[str]:
     if not sys.executable:
         raise ValueError("this program has no Python of its own (sys.executable is empty)")
     # -P: a file in the user's folder, say torch.py, must not stand in for a library.
-    return [sys.executable, "-P", "-X", "faulthandler", "-m", "pooled_nb.shard.child"]
+    return [sys.executable, "-P", "-X", "faulthandler", "-m", "pooled_nb.shard.child", str(os.getpid())]
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What crosses the child's pipe: one typed msgpack message a frame, its length before it.
 
-A call goes down, any number of `Progressed` and then one `Done` or `Failed` come back under its number.
+A call goes down, any number of `Progressed` and then one `Done` or `Failed` come back under its number. A
+`Cancel` may follow it: where nothing would be left half done, the job ends early.
 Nothing is pickled, and an error crosses as the name of its class and its two sentences.
 """
 
@@ -27,6 +28,7 @@ from pooled_nb.shard.door import (
     Turn,
     Want,
 )
+from pooled_nb.shard.pieces import Missing
 
 MAX_MESSAGE = 1 << 28
 """Bytes of one message: far above the widest frame (256 columns of 64 Ki numbers are 64 MiB)."""
@@ -52,6 +54,12 @@ class Inspect(Job, frozen=True, kw_only=True):
     model: str
     revision: str | None = None
     folder: str | None = None
+
+
+class Lacks(Job, frozen=True, kw_only=True):
+    """See `Shard.missing`."""
+
+    spec: LoadSpec
 
 
 class Load(Job, frozen=True, kw_only=True):
@@ -100,11 +108,12 @@ class Unload(Job, frozen=True, kw_only=True):
     """See `Shard.unload`."""
 
 
-AnyJob = Device | Inspect | Load | Forward | Sample | Flush | Render | Unload
+AnyJob = Device | Inspect | Lacks | Load | Forward | Sample | Flush | Render | Unload
 
 RESULTS: dict[type[Job], Any] = {
     Device: DeviceFacts,
     Inspect: ModelFacts,
+    Lacks: Missing,
     Load: Loaded,
     Forward: Forwarded,
     Sample: Sampled,
@@ -115,11 +124,25 @@ RESULTS: dict[type[Job], Any] = {
 """What each job answers with."""
 
 
-class Call(Struct, frozen=True):
-    """A job, and the number its answer will carry."""
+STOPPABLE = (Inspect, Lacks, Load)
+"""Jobs that end early when nobody waits for them any more. All others take their place in the order: a frame
+left out would leave the caches out of step."""
+
+
+class Call(Struct, frozen=True, tag="call"):
+    """A job, and the number its answer will carry: one more than that of the call before it, or more."""
 
     id: int
     job: AnyJob
+
+
+class Cancel(Struct, frozen=True, tag="cancel"):
+    """Nobody waits for a call any more: it ends as soon as it can. Its answer still comes."""
+
+    id: int
+
+
+Asked = Call | Cancel
 
 
 class Progressed(Struct, frozen=True, tag="progress"):
@@ -149,11 +172,11 @@ class Failed(Struct, frozen=True, tag="failed"):
 Reply = Progressed | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()
-_calls = msgspec.msgpack.Decoder(Call)
+_asked: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def pack(message: Call | Reply) -> bytes:
+def pack(message: Asked | Reply) -> bytes:
     """One message as it crosses the pipe, length first.
 
     Raises
@@ -192,9 +215,9 @@ def body_length(head: bytes) -> int:
     return int(length)
 
 
-def unpack_call(body: bytes) -> Call:
-    """Read a call (in the child)."""
-    return _calls.decode(body)
+def unpack_asked(body: bytes) -> Asked:
+    """Read what the kernel asks (in the child)."""
+    return _asked.decode(body)
 
 
 def unpack_reply(body: bytes) -> Reply:

@@ -7,7 +7,8 @@ and changes between versions. So these numbers are those of what a device alloca
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from pooled_nb.shard import compat
 from pooled_nb.shard.arch import OTHER_MODEL, Parts, find_parts, max_ctx, own, read_config, skeleton
 from pooled_nb.shard.cache import Slab, SlabLayer
 from pooled_nb.shard.frames import Placed
-from pooled_nb.shard.headers import INDEX, read_map
+from pooled_nb.shard.headers import INDEX
 from pooled_nb.shard.kv import PlainStore
+from pooled_nb.shard.layout import Layout
 from pooled_nb.shard.state import StateLayer
+from pooled_nb.shard.tensormap import main_dtype, read_map
 
 _FORM = "_pooled_form"
 
@@ -79,13 +82,15 @@ class ArchFacts:
     glued: list[tuple[int, int]]
 
 
-def facts(config_folder: Path) -> ArchFacts:
+def facts(config_folder: Path, layouts: Iterable[Layout] = ()) -> ArchFacts:
     """What the model in a folder is, from ``config.json`` and headers: no weights are read.
 
     Parameters
     ----------
     config_folder
-        Holds ``config.json``; safetensors files and their index may lie beside it (they tell the dtype).
+        Holds ``config.json``; safetensors files and their index may lie beside it.
+    layouts
+        Headers of the model's weights files, where they were read already. They tell the dtype.
 
     Raises
     ------
@@ -95,18 +100,19 @@ def facts(config_folder: Path) -> ArchFacts:
         This build cannot run the model; says why.
     """
     config = read_config(config_folder)
-    dtype = _dtype(config_folder, config)
+    tensors = [(t.name, t.kind, t.hi - t.lo) for layout in layouts for t in layout.tensors]
+    dtype = (main_dtype(tensors) if tensors else _held_dtype(config_folder)) or _said_dtype(config)
     kind = getattr(torch, dtype, torch.float32)
     model = skeleton(config, dtype=kind)
     parts = find_parts(model)
-    item = 8 if dtype == "float64" else 4 if dtype == "float32" else 2
-    layers = [sum(p.numel() for p in layer.parameters()) for layer in parts.list()]
-    # parameters() gives a tied tensor once, so whatever is outside the layers is the ends, counted once.
-    ends = sum(p.numel() for p in model.parameters()) - sum(layers)
+    sizes = _weights(model, kind)
+    layers = [sum(sizes[id(p)] for p in layer.parameters()) for layer in parts.list()]
+    # A tied tensor is one parameter, so whatever is outside the layers is the ends, counted once.
+    ends = sum(sizes.values()) - sum(layers)
     if getattr(config, "tie_word_embeddings", False):
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
         if head is not None and head.weight is not embedding.weight:
-            ends -= head.weight.numel()
+            ends -= sizes[id(head.weight)]
     key = _key(config, kind)
     keeps = _known[key] = _known.get(key) or _measure(model, parts)
     return ArchFacts(
@@ -116,8 +122,8 @@ def facts(config_folder: Path) -> ArchFacts:
         vocab=config.vocab_size,
         dtype=dtype,
         max_ctx=max_ctx(config),
-        layer_bytes=[n * item for n in layers],
-        ends_bytes=ends * item,
+        layer_bytes=layers,
+        ends_bytes=ends,
         kv_bytes=[2 * numbers for numbers in keeps.numbers],
         kv_rows=keeps.rows,
         state_bytes=keeps.state,
@@ -125,12 +131,34 @@ def facts(config_folder: Path) -> ArchFacts:
     )
 
 
-def _dtype(folder: Path, config: Any) -> str:
-    """The dtype of most weights; without any here, what the config says."""
+def _weights(model: Any, dtype: torch.dtype) -> dict[int, int]:
+    """Bytes of each parameter, by its id, as it is held in a room of this dtype."""
+    patterns = float32_patterns(model, dtype)
+    return {
+        id(p): p.numel() * (4 if any(re.search(x, name) for x in patterns) else dtype.itemsize)
+        for name, p in model.named_parameters()
+    }
+
+
+def float32_patterns(model: Any, dtype: torch.dtype) -> list[str]:
+    """Return patterns of the weights that a model keeps in float32 in a room of this dtype."""
+    names: set[str] = set()
+    if dtype in (torch.float16, torch.bfloat16):
+        names |= set(model._keep_in_fp32_modules_strict or ())
+    if dtype == torch.float16:
+        names |= set(model._keep_in_fp32_modules or ())
+    return sorted(name.replace("*", ".*") for name in names)
+
+
+def _said_dtype(config: Any) -> str:
+    return str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+
+
+def _held_dtype(folder: Path) -> str | None:
+    """The dtype of most weights of a folder; None without any."""
     present = any(folder.glob("*.safetensors")) or (folder / INDEX).exists()
     weights = {file.suffix for file in folder.iterdir()} & {".bin", ".pt", ".pth", ".gguf", ".h5"}
-    found = read_map(folder).dtype() if present or weights else None
-    return found or str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    return read_map(folder).dtype() if present or weights else None
 
 
 _known: dict[str, Kept] = {}

@@ -16,6 +16,7 @@ from pooled_nb.shard import protocol
 from pooled_nb.shard.caller import Caller
 from pooled_nb.shard.door import Progress
 from pooled_nb.shard.faults import as_pooled_error
+from pooled_nb.shard.stopping import Stops
 
 if TYPE_CHECKING:
     from pooled_nb.shard.desk import Desk
@@ -30,6 +31,8 @@ class ThreadShard(Caller):
         super().__init__()
         self._thread = ThreadPoolExecutor(1, "pooled-shard")
         self._desk: Desk | None = None
+        self._stops = Stops()
+        self._number = 0
         self._closed = False
 
     async def _run(self, job: protocol.AnyJob, result: type[T], progress: Progress | None = None) -> T:
@@ -41,12 +44,19 @@ class ThreadShard(Caller):
             if progress is not None:
                 loop.call_soon_threadsafe(progress, pct, words)
 
+        self._number += 1
+        number = self._number
         # Shielded: a job whose caller goes away keeps its place in the order, as in the child.
-        running = loop.run_in_executor(self._thread, self._do, job, report)
+        running = loop.run_in_executor(self._thread, self._do, number, job, report)
         running.add_done_callback(_look_at)
-        return cast(T, await asyncio.shield(running))
+        try:
+            return cast(T, await asyncio.shield(running))
+        except asyncio.CancelledError:
+            if isinstance(job, protocol.STOPPABLE):
+                self._stops.ask(number)
+            raise
 
-    def _do(self, job: protocol.AnyJob, report: Progress) -> object:
+    def _do(self, number: int, job: protocol.AnyJob, report: Progress) -> object:
         """Do a job, in the thread: the imports take seconds, too."""
         try:
             if self._desk is None:
@@ -55,22 +65,28 @@ class ThreadShard(Caller):
 
                 hold_threads()
                 self._desk = Desk()
-            return self._desk.run(job, report)
+            return self._desk.run(job, report, self._stops.of(number))
         except PooledError:
             raise
         except Exception as error:
             raise as_pooled_error(error) from error
+        finally:
+            self._stops.ended(number)
 
     async def close(self) -> None:
-        """See `Shard.close`: waits for the job that runs."""
+        """See `Shard.close`: waits for the job that runs; one that can be stopped ends soon."""
         if self._closed:
             return
         self._closed = True
+        for number in range(self._number + 1):
+            self._stops.ask(number)
         if self._desk is not None:
             with contextlib.suppress(Exception):
                 loop = asyncio.get_running_loop()
                 await asyncio.shield(
-                    loop.run_in_executor(self._thread, self._do, protocol.Unload(), lambda *_: None)
+                    loop.run_in_executor(
+                        self._thread, self._do, self._number + 1, protocol.Unload(), lambda *_: None
+                    )
                 )
         self._desk = None
         self._thread.shutdown(wait=False)

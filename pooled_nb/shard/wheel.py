@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from pooled_nb.errors import ModelNotFound
 from pooled_nb.shard.door import Progress
-from pooled_nb.shard.found import Found, folder_files
+from pooled_nb.shard.found import Found, folder_files, folder_layouts
 from pooled_nb.shard.kept import cache_folder
 from pooled_nb.shard.leaving import on_leaving
 from pooled_nb.shard.prints import file_sha256
@@ -65,15 +65,17 @@ def find_wheel(progress: Progress) -> Found:
         folder=folder,
         label=LABEL,
         files=folder_files(folder),
+        layouts=folder_layouts(folder),
         local=True,
+        open=True,
         note=NOTE,
     )
 
 
 def ensure(progress: Progress) -> Path:
     """Return the folder of the converted model; the first call makes it (a minute), one process at a time."""
-    folder = cache_folder() / "models" / f"{LABEL}--{REVISION}"
-    if (folder / "config.json").exists():
+    folder = _place()
+    if made() is not None:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,16 @@ def ensure(progress: Progress) -> Path:
             "Free some disk space (0.6 GB), or name another folder in POOLED_CACHE.",
         ) from error
     return folder
+
+
+def made() -> Path | None:
+    """Return the folder of the converted model, if it was made already."""
+    folder = _place()
+    return folder if (folder / "config.json").exists() else None
+
+
+def _place() -> Path:
+    return cache_folder() / "models" / f"{LABEL}--{REVISION}"
 
 
 def _make(folder: Path, progress: Progress) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from pooled_nb._version import __version__
-from pooled_nb.errors import BadCode
+from pooled_nb.errors import BadCode, BadOption
 from pooled_nb.mesh import stacks
+from pooled_nb.terminal import tools
 from pooled_nb.typed import refuse_relay, refuse_secret, stop_text
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -78,6 +79,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         rest = [word for word in rest if word.startswith("-") and word != "-"]
     if rest:
         _too_much(commands[args.command], args.command, rest[0])
+    if args.command == "models":
+        from pooled_nb.terminal.models import read
+
+        try:
+            read(args)
+        except BadOption as error:
+            commands["models"].error(str(error))
     return args
 
 
@@ -154,7 +162,17 @@ def _build() -> tuple[Parser, dict[str, Parser]]:
         )
     )
     _status(command("status", "the rooms that are open on this machine", "status", "status 4TK-G9P --json"))
-    _signal(
+    tools.models(
+        command(
+            "models",
+            "the models that are kept on this device: list, pull, delete, prune",
+            "models",
+            f"models pull {MODEL} --layers 1-12",
+            f"models delete {MODEL}",
+            "models prune --keep 20GB",
+        )
+    )
+    tools.signal(
         command(
             "signal",
             "run a signaling server, by which devices of several machines find each other",
@@ -162,7 +180,7 @@ def _build() -> tuple[Parser, dict[str, Parser]]:
             "signal --host 0.0.0.0 --port 9000",
         )
     )
-    _doctor(
+    tools.doctor(
         command(
             "doctor",
             "what works on this machine, and what to do about what does not",
@@ -203,6 +221,7 @@ def _device() -> Parser:
     device = Parser(add_help=False)
     device.add_argument("--lend", metavar="GB", help="memory to lend, like 6GB")
     device.add_argument("--folder", help="where the model's files lie")
+    device.add_argument("--no-give", action="store_true", help="give no weights to other devices of the room")
     device.add_argument("--ask", metavar="TEXT", help="ask this, print the answer, and leave")
     _most(device)
     return device
@@ -222,7 +241,7 @@ def _demo(demo: Parser) -> None:
 
 
 def _host(host: Parser) -> None:
-    host.add_argument("model", help="a Hugging Face id, or a folder with safetensors files")
+    host.add_argument("model", help="a Hugging Face id (GGUF: user/repo:Q4_K_M), a folder, or a GGUF file")
     host.add_argument(
         "--devices", type=int, metavar="N", help="start when N devices are here, this one counted"
     )
@@ -324,60 +343,3 @@ def _ask(ask: Parser) -> None:
 def _status(status: Parser) -> None:
     status.add_argument("code", nargs="?", help="only this room")
     status.add_argument("--json", action="store_true", help="print one object")
-
-
-def _signal(signal: Parser) -> None:
-    signal.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="where to listen (default 127.0.0.1: this machine only; 0.0.0.0: every network it is on)",
-    )
-    signal.add_argument("--port", type=_port, default=9000, metavar="N", help="default 9000; 0: any free one")
-    signal.add_argument("--path", default="/", help="the path of its address (default /)")
-    signal.add_argument(
-        "--key", default="peerjs", help="what its clients must name (default peerjs, as pooled_nb does)"
-    )
-    signal.add_argument("--certfile", metavar="FILE", help="speak TLS with this certificate (PEM)")
-    signal.add_argument("--keyfile", metavar="FILE", help="its key, where the certificate's file has none")
-    signal.add_argument(
-        "--trust-proxy",
-        action="store_true",
-        help="a proxy stands in front, on this machine or beside it: limits count for the address that it "
-        "says it saw (X-Forwarded-For)",
-    )
-    signal.add_argument(
-        "--turn-uri",
-        action="append",
-        metavar="turn:HOST:PORT",
-        help="give devices credentials of this relay, which end soon; may be repeated",
-    )
-    signal.add_argument(
-        "--turn-secret-file",
-        metavar="FILE",
-        help="the secret that this server shares with the relay (coturn: static-auth-secret); without it "
-        "POOLED_TURN_SECRET is taken",
-    )
-    signal.add_argument(
-        "--turn-ttl",
-        type=int,
-        default=3600,
-        metavar="SECONDS",
-        help="how long credentials are good (default 3600)",
-    )
-
-
-def _doctor(doctor: Parser) -> None:
-    doctor.add_argument(
-        "--signal",
-        action="append",
-        metavar="SERVER",
-        help="also ask this signaling server; may be repeated (default: those of POOLED_SIGNAL)",
-    )
-    doctor.add_argument("--json", action="store_true", help="print one object")
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; use a number from 0 to 65535")
-    return int(text)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from pooled_nb.download_text import ANSWERS
 from pooled_nb.errors import BadOption
 from pooled_nb.room.core import ChatSettings, Role
 from pooled_nb.room_commands import THINKING, chosen
@@ -16,7 +17,7 @@ from pooled_nb.terminal.arguments import STYLES, nearest
 Do = Literal[
     "status", "stop", "start", "redeal", "new", "continue", "again", "help", "leave", "leave politely"
 ]
-DoorDo = Literal["lobby", "allow", "deny", "kick", "invite", "gate", "network"]
+DoorDo = Literal["lobby", "allow", "deny", "kick", "invite", "gate", "network", "download"]
 
 
 class Ask(Struct, frozen=True):
@@ -66,6 +67,7 @@ COMMANDS: Mapping[str, tuple[Do | DoorDo | Literal["set"], bool, str]] = {
     "/invite": ("invite", True, "the link that lets its holder in without asking; /invite new makes another"),
     "/gate": ("gate", True, "who comes in: /gate ask off; alone it shows that"),
     "/network": ("network", False, "how devices meet: /network turn asks for a relay; alone it shows that"),
+    "/download": ("download", False, "answer what this device asks: /download allow, or /download refuse"),
     "/help": ("help", False, "this list"),
     "/leave": (
         "leave",
@@ -130,6 +132,8 @@ def _door(what: DoorDo, head: str, rest: str) -> Door | Say:
         return Say("Say whom: /kick NAME, as /status shows it.")
     if what == "invite" and rest not in ("", "new"):
         return Say("/invite shows the link, /invite new makes another.")
+    if what == "download" and rest not in ANSWERS:
+        return Say("Write /download allow, or /download refuse.")
     return Door(what, rest)
 
 

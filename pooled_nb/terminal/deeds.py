@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def answer(room: Room, ask: Callable[[], Answer]) -> None:
     """Ask, stream to stdout; what it took goes to stderr."""
-    with wait("asking", lambda: devices(room)) as view:
+    with wait("asking", lambda: devices(room), lambda: own(room)) as view:
         print_answer(ask(), view, say=aside)
 
 
@@ -34,11 +34,12 @@ def redeal(room: Room) -> None:
 
 
 def _dealt(room: Room, job: Job[Room], *, asks: bool = False) -> None:
-    with wait("dealing the layers", lambda: devices(room)) as view:
+    with wait("dealing the layers", lambda: devices(room), lambda: own(room)) as view:
 
         def tick() -> None:
             view.report(*room.progress)
             view.tick()
+            room.ask_person(view)
             if asks:
                 door.ask_about(room, view)
 
@@ -52,6 +53,12 @@ def leave_politely(room: Room) -> None:
         room.leave(after_answer=True)
     except KeyboardInterrupt:
         aside("Left at once.")
+
+
+def own(room: Room) -> str:
+    """What this device's own load does."""
+    status = room.seen()
+    return status.loading if status is not None else ""
 
 
 def devices(room: Room) -> Sequence[DeviceLine]:

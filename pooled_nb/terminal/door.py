@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pooled_nb import whom
 from pooled_nb.door_text import asks
+from pooled_nb.download_text import ANSWERS, SAID
 from pooled_nb.errors import BadOption, NotReady
 from pooled_nb.plain import visible
 from pooled_nb.printed import show_link
@@ -49,6 +50,9 @@ def do(room: Room, what: DoorDo, rest: str) -> int | None:
             link = room.renew_invite() if rest else room.invite()
             if not show_link(link):
                 say("The link is a secret, and this output is no terminal: --invite-file keeps it in a file.")
+        case "download":
+            room.allow_download(ANSWERS[rest])
+            say(SAID[ANSWERS[rest]])
         case "gate":
             say(str(room.gate(**gate_changes(rest))))
         case "network":

@@ -21,6 +21,8 @@ MAX_BARS = 12
 """Devices with a bar of their own: a terminal has few lines."""
 
 Devices = Callable[[], Sequence[DeviceLine]]
+Own = Callable[[], str]
+"""What this device's own load does, in words; empty: nothing."""
 
 
 class Bar(Struct, frozen=True):
@@ -30,8 +32,8 @@ class Bar(Struct, frozen=True):
     percent: int | None
 
 
-def bars(percent: int | None, words: str, devices: Sequence[DeviceLine]) -> list[Bar]:
-    """The room's own line, then its devices where more than one of them loads."""
+def bars(percent: int | None, words: str, devices: Sequence[DeviceLine], own: str = "") -> list[Bar]:
+    """The room's own line, then its devices where more than one of them loads; ``own``: see `Own`."""
     devices = [device for device in devices if not device.gone]
     loading = [device for device in devices if device.progress is not None]
     lines = [Bar(visible(words), percent)]
@@ -40,11 +42,12 @@ def bars(percent: int | None, words: str, devices: Sequence[DeviceLine]) -> list
     # Who is done already stays on the screen beside those who are not.
     loading = [device for device in devices if device.progress is not None or device.layers is not None]
     if len(loading) < 2:
-        return lines
+        return [Bar(visible(own), percent)] if own else lines
     lines = [Bar("loading", percent)]  # the room's words name the same devices
     for device in loading[:MAX_BARS]:
         name = set_cell_size(visible(device.name), NAME)
         held = f"  layers {layer_range(*device.layers)}" if device.layers else ""
+        held += f"  {visible(own)}" if own and device.me else ""
         lines.append(Bar(f"  {name}{held}", 100 if device.progress is None else device.progress))
     if len(loading) > MAX_BARS:
         lines.append(Bar(f"  and {len(loading) - MAX_BARS} more", None))
@@ -54,9 +57,9 @@ def bars(percent: int | None, words: str, devices: Sequence[DeviceLine]) -> list
 class RoomWaiting(Waiting):
     """Bars on stderr, which go away when the wait is over."""
 
-    def __init__(self, words: str, devices: Devices) -> None:
+    def __init__(self, words: str, devices: Devices, own: Own) -> None:
         super().__init__(words)
-        self._devices = devices
+        self._devices, self._own = devices, own
         self._said: tuple[int | None, str] = (None, words)
         self._next = 0.0
         self._progress: Any = None
@@ -71,7 +74,7 @@ class RoomWaiting(Waiting):
         now = time.monotonic()
         if now >= self._next:
             self._next = now + EVERY_S
-            self._draw(bars(*self._said, self._devices()))
+            self._draw(bars(*self._said, self._devices(), self._own()))
 
     def _draw(self, wanted: Sequence[Bar]) -> None:
         progress = self._started()
@@ -116,8 +119,7 @@ class RoomWaiting(Waiting):
             self._progress, self._tasks = None, []
 
 
-def wait(words: str, devices: Devices = list) -> Waiting:
+def wait(words: str, devices: Devices = list, own: Own = str) -> Waiting:
     """The right one for where standard error goes."""
-    return (
-        RoomWaiting(words, devices) if sys.stderr is not None and sys.stderr.isatty() else PlainWaiting(words)
-    )
+    bars = sys.stderr is not None and sys.stderr.isatty()
+    return RoomWaiting(words, devices, own) if bars else PlainWaiting(words)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from pooled_nb import download_text
 from pooled_nb.counted import still
 from pooled_nb.door_text import asks
 from pooled_nb.room import doorwords
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pooled_nb.room_view import Room
 
 
+_COUNTS = re.compile(r" \(.*\)|\d[\d.,]*")
 LOOK_S = 0.25
 """How often the room is looked at for news."""
 
@@ -28,6 +31,8 @@ class News:
     ----------
     on_look
         Called each time: what else is to be kept up to date.
+    answers
+        Whether somebody at this terminal can answer what is asked.
     """
 
     def __init__(self, room: Room, say: Callable[[str], None] | None = None) -> None:
@@ -37,7 +42,8 @@ class News:
         self._decided: set[int] = set()
         self._told: deque[str] = deque(maxlen=64)
         self._say = say or say_it
-        self._sentence = ""
+        self.answers = True
+        self._sentence = self._loads = ""
         self._names: dict[str, str] = {}
         self._notices: list[str] = []
 
@@ -78,11 +84,21 @@ class News:
                 self._say(here(notice))
         self._notices = notices
         # Each percent and second would be a line of its own; how far it is shows where somebody waits for it.
+        self._tell_load(status.loading if status.asks is None else "")
         said = status.sentence.removesuffix(doorwords.waits(status.lobby)).strip()  # told above
+        if status.asks is not None:
+            said = download_text.asks(status.asks) if self.answers else f"{said} {download_text.NOBODY}"
         sentence = still(said)
         if sentence and sentence != self._sentence:
             self._sentence = sentence
             self._say(here(said))
+
+    def _tell_load(self, words: str) -> None:
+        """What this device fetches, once; numbers that only go on make no line."""
+        does = _COUNTS.sub("", words)
+        if does and does != self._loads:
+            self._say(f"This device: {words}.")
+        self._loads = does
 
     def _counts_on(self, notice: str) -> bool:
         """Whether it is the newest that was told, some seconds later."""

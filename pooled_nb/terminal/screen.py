@@ -12,7 +12,8 @@ from pooled_nb.plain import visible
 
 _COMMAND = re.compile(r"(?:%pooled|pooled-nb) \w+ \S+(?: --signal \S+)?")
 _MAGIC = re.compile(
-    r"%pooled (?=(?:allow|deny|lobby|kick|invite|gate|network|start|redeal|stop|continue|leave|status)\b)"
+    r"%pooled (?=(?:allow|deny|lobby|kick|invite|gate|network|download|start|redeal|stop|continue|leave"
+    r"|status)\b)"
 )
 _KEPT = "\x00"
 """In place of a blank where no line breaks; what is visible has none."""

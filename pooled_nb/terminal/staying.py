@@ -51,6 +51,7 @@ def host(args: argparse.Namespace) -> int:
         speculate=not args.no_speculate,
         ask=not args.no_ask,
         starts=args.starts,
+        give=False if args.no_give else None,
         stun=args.stun,
         relay_only=args.relay_only,
         transport=args.transport,
@@ -98,6 +99,7 @@ def join(args: argparse.Namespace) -> int:
         signal=args.signal,
         lan=args.lan,
         folder=args.folder,
+        give=False if args.no_give else None,
         stun=args.stun,
         relay_only=args.relay_only,
         transport=args.transport,
@@ -134,7 +136,9 @@ def opened(room: Room) -> Iterator[News]:
     try:
         with wait("entering the room") as view:
             room.result(view=view)
-        yield News(room)
+        news = News(room)
+        news.answers = _has_prompt()
+        yield news
     finally:
         room.leave()
 

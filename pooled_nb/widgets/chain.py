@@ -134,6 +134,8 @@ def _doing(d: DeviceLine, status: Status) -> tuple[str, str, str, str]:
     if (status.state == "loading" and held(d)) or back(d, status):
         pct = percent(d.progress)
         far = f"loading {pct} %" if pct or status.state == "loading" else "loading"
+        if d.asks:
+            return "loading", "warn", "asks its person", f"{pct} %" if pct else ""
         return ("ready", "good", "ready", "") if pct >= 100 else ("loading", "work", far, "")
     if held(d) is None or status.state not in RUNNING:
         return "held", "idle", "not dealt yet", ""

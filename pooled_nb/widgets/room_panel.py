@@ -13,6 +13,7 @@ from pooled_nb.room.core import Status
 from pooled_nb.widgets import invites, network
 from pooled_nb.widgets.base import Fallback, Panel
 from pooled_nb.widgets.bundle import script, style
+from pooled_nb.widgets.download import ANSWERS
 from pooled_nb.widgets.formats import line, sentence
 from pooled_nb.widgets.heard import Custom
 from pooled_nb.widgets.settings import chosen
@@ -130,6 +131,8 @@ class RoomPanel(Panel):
             status.gate,
             status.trust,
             status.network,
+            status.asks,
+            status.unverified,
             source.notices[-1:],
         )
 
@@ -156,6 +159,10 @@ class RoomPanel(Panel):
                 self._asked.append((said.id, said.cmd == "renew"))
             case "network" if self._may("network"):
                 self._network(said)
+            case "download" | "refuse" if self._may("download"):
+                # The very question that the button was under: another one may be asked by now.
+                if [said.cmd, said.key] in [[b["cmd"], b["label"]] for b in self._state()["actions"]]:
+                    self._source.command("download", {"yes": ANSWERS[said.cmd]})
             case cmd if cmd in [button["cmd"] for button in self._state()["actions"]]:
                 self._source.command(cmd, {})
 

@@ -58,8 +58,9 @@ class RoomSource(Protocol):
         """Do what a button says (a `Verb`); returns at once. What it refuses is heard as a notice, or by
         ``done`` alone.
 
-        ``allow`` and ``deny`` take ``{"number"}``, ``kick`` ``{"id"}``, ``gate`` ``{"ask"}``, ``network``
-        ``{"turn", "relay_only", "remember"}`` (``turn`` is a secret; what is not there stays as it was).
+        ``allow`` and ``deny`` take ``{"number"}``, ``download`` ``{"yes"}``, ``kick`` ``{"id"}``, ``gate``
+        ``{"ask"}``, ``network`` ``{"turn", "relay_only", "remember"}`` (``turn`` is a secret; what is not
+        there stays as it was).
         """
 
     def invite(self, *, wait: Literal[False]) -> Coming:

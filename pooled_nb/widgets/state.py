@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pooled_nb.room.core import ChatSettings, Role, Status
-from pooled_nb.widgets import network, words
+from pooled_nb.widgets import download, network, words
 from pooled_nb.widgets.chain import MOST, chain, hops
 from pooled_nb.widgets.formats import line, percent, say, sentence
 from pooled_nb.widgets.joining import code, join
@@ -84,7 +84,7 @@ def room_state(
         "trust": trust(status, role),
         "network": network.network(status, notices, over=over),
         "promise": words.promise(status),
-        "notice": notice,
+        "notice": notice or download.known(status),
         "saved": "",
     }
 

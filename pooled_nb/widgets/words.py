@@ -9,7 +9,7 @@ from typing import Any
 
 from pooled_nb.room import sentences
 from pooled_nb.room.core import Role, Status, Verb
-from pooled_nb.widgets import told, trouble
+from pooled_nb.widgets import download, told, trouble
 from pooled_nb.widgets.chain import RUNNING, held, holders, layers_words
 from pooled_nb.widgets.formats import begun, count, finite, gb, line, named, percent, say, sentence
 from pooled_nb.widgets.numbers import lent_gb
@@ -36,6 +36,8 @@ def closed(status: Status) -> dict[str, str]:
 
 def state(status: Status, role: Role | None) -> dict[str, str]:
     """What is so in an open room, and what happens next; the lobby may be far below, so it is named here."""
+    if download.asked(status):
+        return download.question(status)
     said = _state(status, role)
     if role != "host" or not status.lobby or status.state not in ("open", "online"):
         return said
@@ -94,7 +96,10 @@ def _loading(status: Status) -> dict[str, str]:
         return say("work", "Loading", sentence(status.sentence.removeprefix("Loading: ")))
     ready = sum(percent(d.progress) >= 100 for d in devices)
     then = " The answer goes on after that." if status.answering or status.mine else ""
-    return say("work", "Loading", f"{ready} of {count(len(devices), 'device')} ready.{then}")
+    waits = [named(d.name) for d in devices if d.asks and not d.me]
+    person = f" It waits for the person of {sentences.listed(waits[:3])}." if waits else ""
+    own = f" {download.own_load(status)}".rstrip() if not waits else ""  # two lines hold it
+    return say("work", "Loading", f"{ready} of {count(len(devices), 'device')} ready.{person}{own}{then}")
 
 
 def _answering(status: Status) -> dict[str, str]:
@@ -118,6 +123,8 @@ _MAIN = {"start", "redeal"}
 
 def actions(status: Status) -> list[dict[str, Any]]:
     """Buttons for this person, now. The first that is allowed goes before another of the same words."""
+    if download.asked(status):
+        return download.answers(status)
     made: dict[str, dict[str, Any]] = {}
     if (parts := told.leaving(status)) in status.can:
         now = f"{parts} now".capitalize()

@@ -93,13 +93,18 @@ class Device:
     """
 
     def __init__(
-        self, folder: Path, *, env: dict[str, str] | None = None, prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        env: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        program: str = "tests.e2e.chaosdevice",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._log = (folder / "log.txt").open("a")
         self.process = subprocess.Popen(
-            [*prefix, *bound(sys.executable, "-X", "faulthandler", "-m", "tests.e2e.chaosdevice")],
+            [*prefix, *bound(sys.executable, "-X", "faulthandler", "-m", program)],
             cwd=ROOT,
             env={**os.environ, **(env or {})},
             stdin=subprocess.PIPE,

@@ -34,6 +34,7 @@ from pooled_nb.room.core import RoomCore
 from pooled_nb.room.doorfacts import NetworkChoice
 from pooled_nb.room.opening import host, join
 from pooled_nb.room.ways import Ways
+from pooled_nb.room.weights.supply import RELAYED
 from tests.e2e import netns
 from tests.e2e.netns import RELAY, SIGNAL, Net
 from tests.mesh.recorder import Recorder
@@ -204,6 +205,35 @@ def test_a_relayed_room_answers_and_no_weights_cross_it(net: Net, model: Path, s
     assert len(lines) >= 4
     assert all(" typ relay raddr 0.0.0.0 rport 9" in line for line in lines)
     assert not any(SIGNAL in sdp or netns.OTHER in sdp for sdp in signaled)
+
+
+def test_who_has_only_a_relay_gets_no_weights(net: Net, model: Path, tmp_path: Path) -> None:
+    """PROTOCOL section 2: "Model weights never cross a relayed link": the room answers without who lacks
+    them, and it is said why.
+    """
+    own = {f"POOLED_{what}": str(tmp_path / "mira" / what) for what in ("RUNTIME_DIR", "CACHE")}
+
+    async def scenario() -> None:
+        async with hosted(model) as room:
+            notices: list[str] = []
+            room.on_notice = notices.append
+            worker = net.start(
+                *(sys.executable, "-m", "pooled_nb.cli", "join", "--role", "worker", "--name", "mira"),
+                *("--lend", f"{GB}GB"),
+                env={**own, "POOLED_LINK": room.invite().link, "POOLED_RELAY_ONLY": "1"},
+                name="worker",
+            )
+            await until(lambda: len(room.status().devices) == 2 or worker.poll() is not None)
+            assert worker.poll() is None, net.said()[-3000:]
+            await room.start()
+            answer = await ask(room, "Why is the sky blue?", max_tokens=8)  # type: ignore[arg-type]
+            assert answer.done.stats.tokens == 8
+            assert [device.layers for device in room.status().devices] == [(0, 3), None]
+            assert any(RELAYED in notice for notice in notices), notices
+        worker.wait(30)
+
+    net.run(scenario)
+    assert not [path for path in tmp_path.glob("mira/CACHE/ranges/**/*") if path.suffix in (".room", ".json")]
 
 
 async def missed(room: RoomCore) -> object:

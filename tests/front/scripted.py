@@ -41,6 +41,7 @@ from pooled_nb.room.doorfacts import (
     Trust,
 )
 from pooled_nb.room.memory import SavedQuestion
+from pooled_nb.room.weights.ask import DownloadAsk
 
 
 class ScriptedCore:
@@ -76,6 +77,8 @@ class ScriptedCore:
         self.digits = ""
         self.key = "SCRIPTEDkeySCRIPTEDkey"
         self.others = True
+        self.asks: DownloadAsk | None = None
+        self.may_load = asyncio.Event()
 
     def _set(self, state: State) -> None:
         self.state = state
@@ -120,8 +123,22 @@ class ScriptedCore:
             network=self.network,
             trust=self.trust,
             digits=self.digits,
+            asks=self.asks,
         )
         return msgspec.structs.replace(now, **self.change)
+
+    def ask_download(self, gb: float = 12.0, free_gb: float | None = 80.0) -> None:
+        """It asks its person (mesh loop, or before anybody listens)."""
+        self.asks = DownloadAsk(model="org/model", lo=0, hi=10, gb=gb, free_gb=free_gb)
+        self._set(self.state)
+
+    async def allow_download(self, *, yes: bool) -> None:
+        self.log.append(("download", yes))
+        if self.asks is None:
+            raise NotReady("This device asks for no download now.", "Nothing has to be allowed.")
+        self.asks = None
+        self.may_load.set()
+        self._set(self.state)
 
     def become(self, state: State, **change: Any) -> None:
         """It is in this state, and its status differs in that (mesh loop)."""
@@ -197,8 +214,9 @@ class ScriptedCore:
             return []
         dealt = self.dealt or self.state == "degraded"
         host: list[Verb] = ["set", "close", "redeal" if dealt else "start"]
+        asks: list[Verb] = ["download"] if self.asks else []
         last: list[Verb] = ["stop"] if self.busy else ["continue", "regen"] if self.question else []
-        return [*last, *(host if self.role == "host" else []), "leave"]
+        return [*asks, *last, *(host if self.role == "host" else []), "leave"]
 
     @property
     def dealt(self) -> bool:
@@ -211,6 +229,8 @@ class ScriptedCore:
         self.change = {}
         self._set("loading")
         for percent in (0, 50, 100):
+            if percent and self.asks is not None:
+                await self.may_load.wait()
             if progress is not None:
                 progress(percent, f"laptop: reading layers 1–10 ({percent})")
             await asyncio.sleep(self.gap_s)

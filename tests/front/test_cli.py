@@ -20,7 +20,7 @@ from pooled_nb.terminal.news import News
 from pooled_nb.threads import mesh
 from tests.front.scripted import Rooms
 
-COMMANDS = ["demo", "host", "join", "ask", "status", "signal", "doctor"]
+COMMANDS = ["demo", "host", "join", "ask", "status", "models", "signal", "doctor"]
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

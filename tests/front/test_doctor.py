@@ -180,7 +180,7 @@ def test_a_shard_that_fails() -> None:
 def test_disk(free: float | None, writable: bool, mark: str) -> None:
     [found] = folders.judge_disk(Disk(folder="/cache", free_gb=free, writable=writable))
     assert found.mark == mark
-    assert ("HF_HOME" in found.todo) == (mark in ("warn", "fail"))
+    assert ("POOLED_CACHE" in found.todo) == (mark in ("warn", "fail"))
 
 
 def folder(**more: object) -> RuntimeFolder:

@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 
 from pooled_nb.magics.help import ask_help, overview, verb_help
 from pooled_nb.magics.lines import read_ask, read_pooled
-from pooled_nb.magics.verbs import ASK, LATER, VERBS
+from pooled_nb.magics.verbs import ASK, VERBS
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,6 @@ def test_wrong_lines_get_one_sentence(line: str, words: str) -> None:
         read_pooled(line)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("verb", LATER)
-def test_verbs_of_later_versions_say_so(verb: str) -> None:
-    """A verb whose job is not there yet answers in one sentence."""
-    with pytest.raises(UsageError, match=rf"^%pooled {verb} comes with .*, in a later version\.$"):
-        read_pooled(f"{verb} x --y")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def test_where_this_is(env: dict[str, str], name: str, monkeypatch: pytest.Monke
     place = places.here(env)
     assert place.name == name
     assert (place.role == "guest") is on_colab()
+    assert place.gives is not on_colab()
 
 
 def test_join_and_ask_on_colab(
@@ -47,7 +48,10 @@ def test_join_and_ask_on_colab(
     assert "so this device joins as a guest" in capsys.readouterr().err
     assert main(["join", "4TK-G9P", "--ask", "why", "--role", "worker"]) == 0
     assert rooms.calls[-1][2]["role"] == "worker"
-    assert "Colab" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "may not compute" not in said
+    assert "weights come to this device from the hub alone" in " ".join(said.split())
+    assert [call[2]["give"] for call in rooms.calls] == [False, False]
 
 
 def test_a_link_from_a_colab_secret(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +84,10 @@ def test_host_on_colab(
     assert "this device holds the whole model" in capsys.readouterr().err
     assert main(["host", "m", "--ask", "why", "--split", "memory"]) == 0
     assert rooms.calls[-1][2]["split"] == "memory"
-    assert "Colab" not in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "may not compute" not in said
+    assert "Colab forbids to share files from device to device" in said
+    assert [call[2]["give"] for call in rooms.calls] == [False, False]
 
 
 def test_python_on_colab(
@@ -98,8 +105,10 @@ def test_python_on_colab(
         assert rooms.calls[-1][2]["split"] == "speed"
     with pooled_nb.join("4TK-G9P", role="auto"):
         assert rooms.calls[-1][2]["role"] == "auto"
-    with pooled_nb.host("m", progress=False):
+    assert capsys.readouterr().err.count("Colab forbids to share files") == 2
+    with pooled_nb.host("m", progress=False, give=True):
         assert rooms.calls[-1][2]["split"] == "alone"
+        assert rooms.calls[-1][2]["give"] is False, "no plan of Colab's allows it"
     assert "Colab" not in capsys.readouterr().err
 
 
@@ -115,7 +124,9 @@ async def test_a_cell_on_colab(tmp_path: Path) -> None:
         assert "holds the whole model" in said["text"]
         await page.run("%pooled leave")
         for line in ("%pooled host m --split memory", "%pooled join 4TK-G9P --role worker"):
-            assert "Colab" not in str(await page.run(line))
+            said = str(await page.run(line))
+            assert "may not compute" not in said
+            assert "Colab forbids to share files" in said
             await page.run("%pooled leave")
 
 

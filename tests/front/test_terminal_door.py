@@ -149,7 +149,7 @@ def test_who_asks_is_asked_about_while_devices_are_waited_for(
 
 def test_news_of_the_lobby() -> None:
     """Who asks is said once, with what to compare and to type; not again as the room's own notice."""
-    status = SimpleNamespace(devices=[], state="open", sentence="Ready.", lobby=[])
+    status = SimpleNamespace(devices=[], state="open", sentence="Ready.", lobby=[], loading="", asks=None)
     room: Any = SimpleNamespace(notices=[], status=lambda: status, lobby_hint="")
     said: list[str] = []
     news = News(room, said.append)

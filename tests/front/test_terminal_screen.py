@@ -63,7 +63,9 @@ def test_each_percent_is_no_news() -> None:
     said: list[str] = []
     news = News(room, said.append)
     for sentence in ("Ready.", "Loading m: 0 %.", "Loading m: 1 %.", "Loading m: 40 %.", "Online.", "Ready."):
-        status = SimpleNamespace(devices=[], state="loading", sentence=sentence, lobby=[])
+        status = SimpleNamespace(
+            devices=[], state="loading", sentence=sentence, lobby=[], loading="", asks=None
+        )
         news.tell()
     assert said == ["Ready.", "Loading m: 0 %.", "Online.", "Ready."]
     news.repeat()

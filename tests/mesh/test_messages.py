@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pooled_nb.mesh.binarypack import pack, unpack
 from pooled_nb.mesh.membership import MAX_MEMBERS
-from pooled_nb.mesh.messages import Message, Part, base, chat, deal, known, link, read, write
+from pooled_nb.mesh.messages import Message, Part, base, chat, deal, known, link, read, weights, write
 from pooled_nb.mesh.messages.base import Flag
 
 KNOWN = known()
@@ -103,6 +103,30 @@ EXAMPLES: list[Message] = [
             repo="m/x", revision="r", config="c" * 64, prev="h", ranges={"h": [0, 7], "w": [7, 14]}
         ),
     ),
+    deal.Load(
+        v=4,
+        model="m/x",
+        range=[0, 1],
+        ctx=8,
+        next="host",
+        host="h",
+        nb=deal.NbLoad(
+            repo="m/x",
+            revision="r",
+            config="c" * 64,
+            prev="h",
+            files={"m.safetensors": {"size": 9, "header": 5}},
+            inv={"w": {"m.safetensors": ["0-8"]}},
+        ),
+    ),
+    deal.Inv(url="m/x@r/m.safetensors", have=["0-8", "5000000000-5000000001"]),
+    weights.Wget(id="a", url="m/x@r/m.safetensors", lo=0, hi=2**53 - 1, win=4_096),
+    weights.Wpart(id=7, off=0, data=bytes(65_536)),
+    weights.Wack(id=7, got=65_536),
+    weights.NbHash(url="m/x@r/m.safetensors", lo=0, hi=8, sha256="d" * 64, by="w"),
+    weights.NbHash(url="m/x@r/m.safetensors", lo=0, hi=8),
+    weights.NbHashes(url="m/x@r/m.safetensors", all={"0-8": "d" * 64}),
+    weights.NbBad(url="m/x@r/m.safetensors", lo=0, hi=8, id="w"),
     deal.Ready(slots=[1, 65534], ckpt=True),
     deal.LayersHeld(by={"desk": "0–6"}, held={"desk": 0.5}, out={"phone": "small"}, ranges={"h": [0, 7]}),
     deal.HostProgress(all={"desk": 100, "lap": 5}, at=7),
@@ -301,7 +325,8 @@ def test_what_is_too_long_is_not_read(name: str, hint: Any, most: int) -> None:
 
 def test_the_lists_that_have_a_bound() -> None:
     """PROTOCOL section 3: the roster and the history are lists of maps, each of which costs more to read."""
-    assert {"roster.members", "ai-history.items", "ai-inv.have"} <= {name for name, _, _ in bounded()}
+    lists = {name for name, _, _ in bounded()}
+    assert {"roster.members", "ai-history.items", "ai-inv.have", "nb-hashes.all"} <= lists
 
 
 def test_a_list_that_is_too_short() -> None:

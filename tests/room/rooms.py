@@ -18,6 +18,8 @@ from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.room.keeping import Slot
 from pooled_nb.room.memory import Memory
 from pooled_nb.room.sizing import Drafts
+from pooled_nb.room.weights.means import Means
+from pooled_nb.shard import ModelFacts
 from tests.room.toy import MODEL, ToyShard
 from tests.sim.network import SimNetwork
 
@@ -53,6 +55,7 @@ class Rooms:
         confirm: Confirm | None = None,
         progress: Callable[[int, str], None] | None = None,
         slot: Slot | None = None,
+        means: Means | None = None,
     ) -> DeviceRoom:
         """A device joins; ``gb`` 0 is a guest. ``slot``: its pass is saved there."""
         toy = (shard or ToyShard()) if gb else None
@@ -68,6 +71,7 @@ class Rooms:
             folder=None,
             newcomer=newcomer,
             confirm=confirm,
+            means=means,
         )
         heard = self.heard[name] = []
         room.on_notice = heard.append
@@ -113,17 +117,20 @@ async def open_rooms(
     starts: Starts = "all",
     token: str | None = None,
     recall: Memory | None = None,
+    model: ModelFacts = MODEL,
+    host_shard: ToyShard | None = None,
+    means: Means | None = None,
 ) -> Rooms:
     """A room with these workers, not started. ``copies``, ``drafter``, ``drafting``: see `ToyShard`.
 
-    ``recall``: what the host's process before remembered.
+    ``recall``: what the host's process before remembered. ``means``: what the host may do about weights.
     """
     net = net or SimNetwork()
 
     def new_shard() -> ToyShard:
         return ToyShard(end_after=end_after, delay=delay, copies=copies, drafter=drafter, drafting=drafting)
 
-    shard = new_shard()
+    shard = host_shard or new_shard()
     host = HostRoom(
         settings=Settings(
             code=CODE,
@@ -136,7 +143,7 @@ async def open_rooms(
             kv=kv,
             drafts=drafts or Drafts(),
         ),
-        model=MODEL,
+        model=model,
         shard=shard,
         new_shard=new_shard,
         network=net,
@@ -145,6 +152,7 @@ async def open_rooms(
         meta=meta_of(host_gb, cols),
         keeper=keeper or Gatekeeper(GateSettings(ask=ask)),
         starts=starts,
+        means=means,
     )
     if recall is not None:
         host.recall(recall)

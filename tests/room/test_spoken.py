@@ -43,17 +43,20 @@ async def worker_room(**options: Any) -> tuple[Rooms, list[Message]]:
 
 
 def test_a_start_is_told_in_order() -> None:
-    """PROTOCOL section 6: `ai-start-req`, `ai-load`, `ai-hostprog`, then `ai-layers` and `ai-ready-all`."""
+    """PROTOCOL section 6: `ai-start-req`, `ai-inv-req` before dealing, `ai-load`, `ai-hostprog`.
+
+    Then `ai-layers` and `ai-ready-all`.
+    """
 
     async def scenario() -> None:
         rooms, heard = await worker_room(delay=2.0)
         await rooms.host.start()
         await asyncio.sleep(1)
-        assert kinds(heard) == ["ai-start-req", "ai-load", "ai-hostprog", "ai-layers", "ai-ready-all"]
-        request, load = heard[0], heard[1]
+        before = ["ai-start-req", "ai-inv-req"]
+        assert kinds(heard) == [*before, "ai-load", "ai-hostprog", "ai-layers", "ai-ready-all"]
+        request, load = heard[0], next(m for m in heard if isinstance(m, wire.Load))
         assert isinstance(request, wire.StartReq)
         assert (request.boss, request.by) == (rooms.host.mesh.id, "host")
-        assert isinstance(load, wire.Load)
         assert load.nb is not None
         me, after = rooms.devices[0].mesh.id, rooms.devices[1].mesh.id
         assert (load.v, load.host, load.next, load.nb.prev) == (
@@ -117,7 +120,7 @@ def test_a_second_start_is_a_new_deal() -> None:
         heard.clear()
         await rooms.host.start()
         await asyncio.sleep(1)
-        assert kinds(heard)[:2] == ["ai-redeal", "ai-load"]
+        assert kinds(heard)[:3] == ["ai-redeal", "ai-inv-req", "ai-load"]
         heard.clear()
         rooms.host_shard.fail_load = "no licence."
         with pytest.raises(ModelNotFound, match="no licence"):

@@ -21,6 +21,7 @@ from pooled_nb.shard import (
     Forwarded,
     Loaded,
     LoadSpec,
+    Missing,
     ModelFacts,
     Prompt,
     Sampled,
@@ -118,6 +119,9 @@ class ToyShard:
 
     async def inspect(self, model: str, **_: object) -> ModelFacts:
         return MODEL
+
+    async def missing(self, spec: LoadSpec, progress: Callable[[int, str], None] | None = None) -> Missing:
+        return Missing()
 
     async def load(self, spec: LoadSpec, progress: Callable[[int, str], None] | None = None) -> Loaded:
         self.loads += 1

@@ -20,7 +20,7 @@ NOISY = """
 import sys, types, os, subprocess
 desk = types.ModuleType("pooled_nb.shard.desk")
 class Desk:
-    def run(self, job, progress):
+    def run(self, job, progress, stop):
         print("a library says hello")
         os.write(1, b"and so does its C part")
         subprocess.run([sys.executable, "-c", "print('and a child of its own', input())"], check=False)
@@ -103,7 +103,7 @@ from pooled_nb.errors import ModelNotFound
 from pooled_nb.shard import protocol
 protocol.MAX_MESSAGE = 100_000
 class Desk:
-    def run(self, job, progress):
+    def run(self, job, progress, stop):
         progress(5, "reading /tmp/\\udcff")
         match type(job).__name__:
             case "Unload":
@@ -170,7 +170,7 @@ def test_a_sampler_that_draws_nothing_is_refused(odd):
     assert caught.value.next_step
     for good in ({"top_p": 0.0}, {"top_p": 1.0}, {"seed": (1 << 64) - 1}, {"seed": -(1 << 63)}):
         job = protocol.Sample(data=b"", pos=0, n=1, sampling=Sampling(**good))
-        assert protocol.unpack_call(protocol.pack(protocol.Call(1, job))[protocol.HEAD :]).job == job
+        assert protocol.unpack_asked(protocol.pack(protocol.Call(1, job))[protocol.HEAD :]).job == job
 
 
 def test_a_kernel_that_says_nonsense_is_none_of_ours():
@@ -263,7 +263,7 @@ def test_calls_cross_whole(number, job):
     """DESIGN section 3: typed messages on the pipe, never a pickle."""
     packed = protocol.pack(protocol.Call(number, job))
     assert protocol.body_length(packed[: protocol.HEAD]) == len(packed) - protocol.HEAD
-    assert protocol.unpack_call(packed[protocol.HEAD :]) == protocol.Call(number, job)
+    assert protocol.unpack_asked(packed[protocol.HEAD :]) == protocol.Call(number, job)
 
 
 def test_an_answer_of_another_type_is_refused():

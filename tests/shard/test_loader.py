@@ -18,9 +18,10 @@ from pooled_nb.shard.arch import read_config
 from pooled_nb.shard.cache import Slab
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.found import needed_files
-from pooled_nb.shard.headers import INDEX, Entry, TensorMap, read_header, read_map
+from pooled_nb.shard.headers import INDEX
 from pooled_nb.shard.loader import load_range
 from pooled_nb.shard.sizes import facts
+from pooled_nb.shard.tensormap import Entry, TensorMap, look, read_map
 from pooled_nb.shard.tensors import layer_of, other_tower
 from tests.shard import tiny
 from tests.shard.conftest import Make
@@ -284,7 +285,7 @@ def test_headers_tell_where_tensors_lie(tiny_model: Make) -> None:
             raw = stream.read(entry.end - entry.start)
         wanted = load_file(entry.file)[name]
         assert torch.frombuffer(bytearray(raw), dtype=torch.float32).view(entry.shape).equal(wanted)
-        assert read_header(entry.file)[name] == entry
+        assert (entry.source, entry.seen) == (entry.file.name, look(entry.file))
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoConfig
 
-from pooled_nb.errors import ModelNotSupported
-from pooled_nb.shard.arch import own, slice_config
+from pooled_nb.errors import ModelNotSupported, ModelTooBig
+from pooled_nb.room.sizing import Form, size_of
+from pooled_nb.shard import Candidate, ModelFacts, loader, plan_memory, protocol
+from pooled_nb.shard.arch import own, skeleton, slice_config
+from pooled_nb.shard.desk import Desk
+from pooled_nb.shard.engine import Engine
+from pooled_nb.shard.headers import read_layout
 from pooled_nb.shard.loader import Nothing
-from pooled_nb.shard.sizes import facts, kept
+from pooled_nb.shard.sizes import facts, float32_patterns, kept
+from pooled_nb.shard.sources.needs import layer_sizes
+from pooled_nb.shard.tensormap import read_map
 from pooled_nb.shard.trial import try_model
 from tests.shard import derived, tiny
 from tests.shard.conftest import Make
-from tests.shard.runs import Chain, first_difference, load, roles, some_tokens
+from tests.shard.rawfiles import large_model
+from tests.shard.runs import Chain, first_difference, load, roles, some_tokens, spec
 
 ROLES = roles(45, 15, 10)
 TOKENS = some_tokens(len(ROLES))
@@ -158,3 +170,78 @@ def test_an_embedding_that_is_elsewhere_is_no_number() -> None:
     assert Nothing()(states).shape == states.shape
     assert Nothing()(states).isnan().all()
     assert Nothing()(torch.zeros(1, 2, dtype=torch.int64)).isnan()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt_oss", "kimi_linear", "nemotron_h"])
+def test_weights_that_stay_float32_are_counted_as_such(name: str, dtype: str, tmp_path: Path) -> None:
+    """PROTOCOL section 6: routers, norms and biases that a model keeps wide take what they take."""
+    kind = getattr(torch, dtype)
+    folder = tiny.make(name, tmp_path, dtype=kind)
+    known = facts(folder)
+    wide = float32_patterns(skeleton(tiny.config_of(name), dtype=kind), kind)
+    assert known.dtype == dtype
+    assert wide or (name, dtype) == ("gpt_oss", "bfloat16")
+    for lo, hi in ((0, 2), (2, 5)):
+        loaded = Engine().load(spec(folder, lo, hi, ctx=256, dtype=dtype), folder, lambda *told: None)
+        assert loaded.weights == sum(known.layer_bytes[lo:hi]) + (known.ends_bytes if lo == 0 else 0)
+
+
+def mixed(folder: Path, source: Path, **extra: Any) -> dict[str, torch.Tensor]:
+    """Write a checkpoint of several dtypes: most bytes are bfloat16, norms float32, one matrix float16."""
+    shutil.copytree(source, folder, ignore=lambda *found: [n for n in found[1] if "safetensors" in n])
+    tensors: dict[str, torch.Tensor] = {}
+    for file in source.glob("*.safetensors"):
+        tensors |= load_file(file)
+    for name, tensor in tensors.items():
+        kind = torch.float32 if "norm" in name else torch.float16 if ".3.mlp.up" in name else torch.bfloat16
+        tensors[name] = tensor.to(kind)
+    save_file({**tensors, **extra}, folder / "model.safetensors", metadata={"format": "pt"})
+    return tensors
+
+
+def test_a_checkpoint_of_several_dtypes(tiny_model: Make, tmp_path: Path) -> None:
+    """PROTOCOL section 6: memory counts numbers in the room's dtype, a download the files' bytes."""
+    tower = torch.zeros(300_000, dtype=torch.float64)
+    folder = tmp_path / "mixed"
+    tensors = mixed(folder, tiny_model("llama"), **{"vision_tower.layers.0.w": tower})
+    known = facts(folder)
+    assert known.dtype == "bfloat16", "what of it is no text counts for nothing"
+    for lo, hi in ((0, 2), (2, 5)):
+        loaded = Engine().load(spec(folder, lo, hi, ctx=256, dtype="bfloat16"), folder, lambda *told: None)
+        assert loaded.weights == sum(known.layer_bytes[lo:hi]) + (known.ends_bytes if lo == 0 else 0)
+        held, dtype = read_map(folder), torch.bfloat16
+        assert loader._size(held, lo, hi, lo == 0, dtype) == loaded.weights, "what is held against the loan"
+    layouts = [read_layout(folder / "model.safetensors")]
+    assert facts(folder, layouts) == known
+    sizes, ends = layer_sizes(layouts, 6)
+    own = [t.nbytes for name, t in tensors.items() if ".layers." not in name]
+    assert ends == sum(own)
+    assert sum(sizes) + ends == sum(t.nbytes for t in tensors.values())
+    assert sizes[2] == sum(t.nbytes for name, t in tensors.items() if ".layers.2." in name)
+    assert sizes[2] > known.layer_bytes[2], "norms are wider in the files than in memory"
+
+
+def test_who_could_give_more_is_told_from_a_real_model(tmp_path: Path) -> None:
+    """PROTOCOL section 6: by a model's own sizes: how many GB are short, and who could give them."""
+    folder = large_model(tmp_path, layers=8, dim=1024)
+    known = Desk().run(protocol.Inspect(model=str(folder)), lambda *told: None)
+    assert isinstance(known, ModelFacts)
+    size = size_of(known, Form("bfloat16"), 512)
+    one = size.held[0]
+    devices = [
+        Candidate(id="h", name="HOST", host=True, lends=size.ends_bytes + 2.5 * one),
+        Candidate(id="l", name="LAB", lends=2.5 * one, pledge_max=1e9),
+        Candidate(id="o", name="OLD", lends=1.5 * one, pledge_max=2 * one),
+    ]
+    with pytest.raises(ModelTooBig) as caught:
+        plan_memory(devices, size)
+    short = 3 * one  # of 8 layers they hold 2, 2 and 1
+    assert (
+        caught.value.what
+        == f"The memory lent is short by {math.ceil(short / 1e7) / 100:g} GB for {known.label}."
+    )
+    assert caught.value.next_step == f"LAB could give {math.floor((1e9 - 2.5 * one) / 1e7) / 100:g} GB more."
+    devices[1] = msgspec.structs.replace(devices[1], lends=2.5 * one + short)
+    plan = plan_memory(devices, size)
+    assert sum(share.hi - share.lo for share in plan.shares) == 8

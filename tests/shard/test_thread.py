@@ -18,7 +18,7 @@ def slow_desk(monkeypatch):
     """A desk whose jobs wait for a word, and say in which order they ran."""
     go, ran = threading.Event(), []
 
-    def run(self, job, progress):
+    def run(self, job, progress, stop):
         assert go.wait(10)
         ran.append(job)
         progress(50, "half")

@@ -21,7 +21,7 @@ import torch
 from msgspec import structs
 
 from pooled_nb.errors import ModelTooBig, PooledError, ShardDied, ShardError
-from pooled_nb.shard import DeviceFacts, Forwarded, Loaded, LoadSpec, ModelFacts, protocol
+from pooled_nb.shard import DeviceFacts, Forwarded, Loaded, LoadSpec, Missing, ModelFacts, protocol
 from pooled_nb.shard.caller import Caller
 from pooled_nb.shard.chat import Chat
 from pooled_nb.shard.compat import quiet
@@ -33,6 +33,7 @@ from pooled_nb.shard.facts import model_facts
 from pooled_nb.shard.faults import as_pooled_error
 from pooled_nb.shard.frames import Lane
 from pooled_nb.shard.sources import find
+from pooled_nb.shard.stopping import Stop, never
 from tests.shard.tiny import grow
 from tests.shard.tinychat import tokenizer
 from tests.sim.clocks import SimClock
@@ -139,7 +140,7 @@ class SimDesk(Desk):
         super().__init__()
         self._engine = LentEngine()
 
-    def _load(self, spec: LoadSpec, progress: Progress) -> Loaded:
+    def _load(self, spec: LoadSpec, progress: Progress, stop: Stop = never) -> Loaded:
         self._unload(keep=True)
         loaded = self._engine.load(spec, folder(), progress)
         self._drafts = Drafts(None, self._engine.vocab)
@@ -237,6 +238,8 @@ class RealShard(Caller):
             return FACTS
         if isinstance(job, protocol.Inspect):
             return facts()
+        if isinstance(job, protocol.Lacks):
+            return Missing()  # its files are here
         done = self._desk.run(job, lambda *_: None)
         if isinstance(done, Forwarded):
             self.frames += 1

@@ -20,6 +20,10 @@ from pooled_nb.mesh.messages.base import (
 )
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=200)]
+Have = Annotated[list[Annotated[str, Meta(max_length=44)]], Meta(max_length=4096)]
+"""Ranges of one file that a device has: ``"lo-hi"``, hi inclusive."""
+Inventory = Annotated[dict[Annotated[str, Meta(max_length=200)], Have], Meta(max_length=1024)]
+"""The same by the file's name."""
 Layers = Annotated[list[Annotated[int, Meta(ge=0, le=10_000)]], Meta(min_length=2, max_length=2)]
 
 
@@ -49,7 +53,7 @@ class Inv(Message, frozen=True, kw_only=True):
     """These (``"lo-hi"``, hi inclusive)."""
 
     url: Annotated[str, Meta(max_length=2_000)]
-    have: Annotated[list[Annotated[str, Meta(max_length=44)]], Meta(max_length=4096)]
+    have: Have
 
 
 class NbLoad(Part, frozen=True, kw_only=True):
@@ -71,6 +75,8 @@ class NbLoad(Part, frozen=True, kw_only=True):
     quant: Annotated[str, Meta(max_length=40)] | None = None
     prev: Id
     ranges: dict[Id, Layers] = field(default_factory=dict)
+    inv: Annotated[dict[Id, Inventory], Meta(max_length=256)] | None = None
+    """Who has what of the weights files, besides who is told."""
     deal: Count = 0
     """Number of this deal, echoed by ready, progress and error: what belongs to an earlier one is ignored."""
 
@@ -96,6 +102,8 @@ class Progress(Message, frozen=True, kw_only=True):
 
     pct: Annotated[int, Meta(ge=0, le=100)]
     deal: Count | None = None
+    asks: Flag = False
+    """*(nb)* It waits for its person, who is asked whether it may download so much."""
 
 
 @message("ai-hostprog")

@@ -35,7 +35,7 @@ export function tidy(raw) {
   return {
     role: one(r.role, ["host", "worker", "guest"], null), code: str(r.code, 24), label: str(r.label), facts: str(r.facts), state: str(r.state), closed, join: closed ? "" : str(r.join), invite: !closed && r.invite === true,
     say: { tone: one(say.tone, TONES), what: str(say.what), about: str(say.about, 600) }, pct: num(r.pct, 0, 100, null),
-    actions: closed ? [] : recs(r.actions, 4).map((a) => ({ cmd: str(a.cmd, 20), label: str(a.label, 40), main: a.main === true })).filter((a) => a.cmd && a.label),
+    actions: closed ? [] : recs(r.actions, 4).map((a) => ({ cmd: str(a.cmd, 20), label: str(a.label, 40), main: a.main === true, careful: a.careful === true })).filter((a) => a.cmd && a.label),
     layers: Math.max(Math.round(num(r.layers, 0, 9999)), Math.round(chain.reduce((n, d) => n + d.size, rest))), chain, rest,
     hops: recs(r.hops, 100).map((x) => ({ path: one(x.path, ["unknown", "direct", "relay", "down"]), text: str(x.text), tip: str(x.tip) })),
     numbers: recs(r.numbers, 4).map((x) => ({ value: str(x.value, 24), unit: str(x.unit, 40), label: str(x.label, 40), tip: str(x.tip) })),

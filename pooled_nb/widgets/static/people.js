@@ -4,7 +4,8 @@
 import { attr, h, keyed, mark, put } from "./dom.js";
 import { outButton } from "./kick.js";
 
-const SLIP_MS = 500;
+/** So long after something else came to a place, a click there was meant for what stood there before. */
+export const SLIP_MS = 500;
 
 /** The lobby, one request at a time: what was pressed goes, and the focus to the lobby's line. */
 export class Lobby {

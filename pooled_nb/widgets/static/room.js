@@ -7,7 +7,7 @@ import { tidy } from "./facts.js";
 import { inviteSheet } from "./invite.js";
 import { kickSheet } from "./kick.js";
 import { networkSheet } from "./network.js";
-import { Lobby, People } from "./people.js";
+import { Lobby, People, SLIP_MS } from "./people.js";
 import { settingsSheet } from "./settings.js";
 import { Sheets } from "./sheet.js";
 import { rec } from "./typed.js";
@@ -58,6 +58,10 @@ function render({ model, el }) {
     }
   }
 
+  const action = (a, since) => h("button", { class: `pnb-btn${a.main ? " pnb-main" : ""}`, type: "button", text: a.label, onclick: (e) => {
+    if (e.detail > 1 || (a.careful && performance.now() - since < SLIP_MS)) return; // a click meant for what stood there before
+    send(a.careful ? { cmd: a.cmd, key: a.label } : { cmd: a.cmd });
+  } });
   function drawSay(r) {
     const { tone, what, about } = r.say, now = r.state + still(what); // spoken once a state, not once a number
     if (shown !== tone + what + about) {
@@ -65,10 +69,11 @@ function render({ model, el }) {
       attr(text, "data-tone", tone);
       text.replaceChildren(mark(tone), h("span", { class: "pnb-say-words" }, h("b", { class: "pnb-b", text: what }), h("span", { class: "pnb-2", text: about })));
     }
-    if (said !== now) { if (said) put(live, `${what}. ${about}`); said = now; }
+    if (said !== now) { if (said) put(live, `${what}${what.endsWith("?") ? "" : "."} ${about}`); said = now; }
     way.style.width = `${r.pct ?? 0}%`;
-    keyed(acts, r.actions, (a) => `${a.cmd} ${a.label} ${a.main}`, (a) =>
-      h("button", { class: `pnb-btn${a.main ? " pnb-main" : ""}`, type: "button", text: a.label, onclick: (e) => { if (e.detail < 2) send({ cmd: a.cmd }); } }), null, line);
+    const asks = r.actions.some((a) => a.careful);
+    attr(acts, "role", asks ? "group" : null); attr(acts, "aria-label", asks ? what : null); // its buttons answer it
+    keyed(acts, r.actions, (a) => `${a.cmd} ${a.label} ${a.main}`, (a) => action(a, performance.now()), null, line);
   }
 
   function drawNumbers(r) {

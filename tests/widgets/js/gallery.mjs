@@ -25,6 +25,8 @@ const PICTURES = { // name: [state, width, theme, more of the address]
   "lobby-light": ["room:knocking", 1000, "light", ""],
   "lobby-dark": ["room:knocking", 700, "dark", ""],
   "lobby-narrow": ["room:knocking", 320, "light", ""],
+  "download-light": ["room:asks", 1000, "light", ""],
+  "download-dark": ["room:asks", 700, "dark", ""],
   "invite-light": ["room:online", 700, "light", "&open=Invite"],
   "invite-dark": ["room:online", 700, "dark", "&open=Invite"],
   "invite-narrow": ["room:online", 320, "light", "&open=Invite"],
@@ -56,7 +58,7 @@ function outside() {
 /** One panel goes through states of one chain: its height must hold. */
 async function jumps(open, look) {
   const page = await open({ ...look, only: "room:ready" });
-  for (const names of [["ready", "loading", "online", "answering", "silent", "back", "degraded", "relay", "lossy", "knocking", "crowded", "open", "nosignal", "closed"], ["guest", "lost", "away"], ["worker", "apart"], ["opening", "alone", "one"]]) {
+  for (const names of [["ready", "loading", "asks", "online", "answering", "silent", "back", "degraded", "relay", "lossy", "knocking", "crowded", "open", "nosignal", "closed"], ["guest", "lost", "away"], ["worker", "apart"], ["opening", "alone", "one"]]) {
     const heights = await page.evaluate(async (states) => {
       const { ROOMS } = await import("./fixtures.mjs"), box = document.querySelector("#main > div"), out = {};
       for (const name of states) { box.model.set({ room: ROOMS[name] }); out[name] = box.firstElementChild.offsetHeight; }

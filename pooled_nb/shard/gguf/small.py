@@ -1,0 +1,90 @@
+"""The small files of a GGUF model: every device makes them of the file's header, and they are the same.
+
+They are kept by the header's hash in this package's cache; what nobody used for long goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+from pooled_nb.errors import ModelNotFound
+from pooled_nb.shard.gguf.config import config_of, generation_of
+from pooled_nb.shard.gguf.reader import Header
+from pooled_nb.shard.gguf.tokenizer import build
+from pooled_nb.shard.kept import cache_folder
+
+_FORM = b"pooled_nb gguf 1"
+"""Changes with what is written here."""
+_KEEP = 8
+_OLD_S = 7 * 86400.0
+
+
+def small_folder(header: Header, head: bytes, name: str, *, tokenizer: bool) -> Path:
+    """Return a folder with ``config.json`` and ``generation_config.json``, made of a header if need be.
+
+    Parameters
+    ----------
+    header, head
+        What was read, and its bytes: those up to ``header.end`` count.
+    name
+        The file's, for the sentences.
+    tokenizer
+        Whether ``tokenizer.json`` and ``tokenizer_config.json`` are wanted, too.
+
+    Raises
+    ------
+    ModelNotFound
+        The header contradicts itself, or the cache cannot be written.
+    ModelNotSupported
+        It is a model that is not read; says why.
+    """
+    key = hashlib.sha256(_FORM + head[: header.end]).hexdigest()[:32]
+    folder = cache_folder() / "gguf" / key
+    try:
+        if not (folder / "config.json").is_file():
+            config, generation = config_of(header, name), generation_of(header, name)
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(folder / "generation_config.json", _json(generation))
+            _write(folder / "config.json", _json(config))
+            _sweep(folder)
+        if tokenizer and not (folder / "tokenizer_config.json").is_file():
+            vocabulary, said = build(header, name)
+            _write(folder / "tokenizer.json", vocabulary)
+            _write(folder / "tokenizer_config.json", _json(said))
+        os.utime(folder)
+    except OSError as error:
+        raise ModelNotFound(
+            f"The cache folder cannot be written: {error.strerror or error}.",
+            "Free some disk space, or name another folder in POOLED_CACHE.",
+        ) from error
+    return folder
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all: others may be reading it."""
+    beside = path.with_name(f".{path.name}-{secrets.token_hex(6)}")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _sweep(own: Path) -> None:
+    """Remove what nobody used for a week, but for the last few."""
+    with contextlib.suppress(OSError):
+        others = sorted((path.stat().st_mtime, path) for path in own.parent.iterdir() if path != own)
+        for used, path in others[: max(0, len(others) - _KEEP)]:
+            if used < time.time() - _OLD_S:
+                shutil.rmtree(path, ignore_errors=True)
