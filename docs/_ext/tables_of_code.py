@@ -17,7 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from pooled_nb import errors
 from pooled_nb.magics.help import ASK_HELP
-from pooled_nb.magics.verbs import ASK, LATER, VERBS, Option
+from pooled_nb.magics.verbs import ASK, VERBS, Option
 
 
 class Made(SphinxDirective):
@@ -48,7 +48,6 @@ class MagicsTable(Made):
         yield from ("", "**`%%ask`**", "")
         yield from options(ASK)
         yield ""
-        yield "Words that say when they come, and do nothing yet: " + ", ".join(f"`{v}`" for v in LATER) + "."
 
 
 class ErrorsTable(Made):
