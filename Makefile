@@ -19,6 +19,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PYTEST := $(BIN)/python -m pytest
 # Side by side, a process a core: tests/sides.py says which.
 SIDES := -n logical --maxprocesses=4
+# Real rooms, kernels and terminals, on real clocks: one at a time, with the cores for themselves.
+CLOCKS := tests/e2e tests/front tests/notebooks tests/shaper
 # Folders with a package-lock.json of their own.
 PEER := tests/e2e/js
 VITEST := tests/widgets/js
@@ -56,7 +58,8 @@ test-light: $(VENV)/.ready-test           ## the mesh and the room, as where tor
 	$(PYTEST) $(SIDES) -p no:nbval -p tests.without_torch
 
 test-rest: $(VENV)/.ready-test $(PEER)/node_modules/.ready  ## all other tests in Python
-	$(PYTEST) $(SIDES) --rest --ignore=tests/lab
+	$(PYTEST) $(SIDES) --rest $(addprefix --ignore=,tests/lab $(CLOCKS))
+	$(PYTEST) --rest $(CLOCKS)
 
 js: $(VITEST)/node_modules/.ready         ## the panels' JavaScript, by vitest
 	cd $(VITEST) && npx --no-install vitest run

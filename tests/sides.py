@@ -1,10 +1,8 @@
 """How tests are shared out over processes: ``pytest -n 2`` (pytest-xdist), as ``make test`` runs them.
 
-A file is run by one process, in its order, so that its fixtures are made once. Two exceptions:
-
-- All of ``tests/e2e`` is run by one process, one test after the other. Its rooms are processes of their own,
-  and wait for most of their time: beside them another process computes.
-- The seeds of the simulator need nothing of one another, and fill what is left.
+A file is run by one process, in its order, so that its fixtures are made once. The seeds of the simulator
+need nothing of one another, and fill what is left. What runs on real clocks (rooms of several processes,
+kernels, terminals) is not shared out at all: beside others it would time out (`CLOCKS` in the Makefile).
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = ("tests/e2e/",)
 APART = ("tests/sim/test_seeds.py",)
 
 
@@ -21,14 +18,14 @@ def side(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file in APART:
         return nodeid
-    return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+    return file
 
 
 class Sides(LoadScopeScheduling):
     """Gives each process that is free the next of the sides, in the order of the names of files."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
-        config.option.loadscopereorder = False  # what waits comes first, what is small last
+        config.option.loadscopereorder = False  # large files first, single seeds last
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:

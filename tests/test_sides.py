@@ -28,7 +28,6 @@ class Worker:
 @pytest.mark.parametrize(
     ("one", "other", "together"),
     [
-        ("tests/e2e/test_relay.py::test_a", "tests/e2e/test_browser.py::test_b[1]", True),
         ("tests/mesh/test_link.py::test_a", "tests/mesh/test_link.py::test_b[x::y]", True),
         ("tests/mesh/test_link.py::test_a", "tests/mesh/test_mesh.py::test_a", False),
         ("tests/sim/test_seeds.py::test_a[0]", "tests/sim/test_seeds.py::test_a[10]", False),
@@ -36,12 +35,12 @@ class Worker:
     ],
 )
 def test_what_one_process_runs(one: str, other: str, together: bool) -> None:
-    """A file's fixtures are made once, and of real rooms with several processes there is one at a time."""
+    """A file's fixtures are made once."""
     assert (side(one) == side(other)) is together
 
 
-def test_each_test_is_run_once_and_what_waits_comes_first(pytestconfig: pytest.Config) -> None:
-    files = ["tests/e2e/test_a.py", "tests/e2e/test_b.py", "tests/front/test_a.py", "tests/sim/test_seeds.py"]
+def test_each_test_is_run_once_and_files_stay_together(pytestconfig: pytest.Config) -> None:
+    files = ["tests/shard/test_a.py", "tests/shard/test_b.py", "tests/sim/test_seeds.py"]
     tests = [f"{file}::test_{number}" for file in files for number in range(4)]
     option = SimpleNamespace(**{**vars(pytestconfig.option), "tx": ["popen"] * 2, "loadscopereorder": True})
     config = cast(pytest.Config, SimpleNamespace(option=option, getvalue=lambda name: getattr(option, name)))
@@ -52,9 +51,11 @@ def test_each_test_is_run_once_and_what_waits_comes_first(pytestconfig: pytest.C
     for worker in workers:
         sides.add_node_collection(worker, tests)
     sides.schedule()
-    waits, computes = workers
-    assert [tests[i] for i in waits.ran] == tests[:8]
-    for index in range(8, len(tests)):  # the other ends each of its tests before the first of those
-        assert index in computes.ran
-        sides.mark_test_complete(computes, index)
-    assert sorted(waits.ran + computes.ran) == list(range(len(tests)))
+    assert {tests[i].partition("::")[0] for i in workers[0].ran} == set(files[:1])
+    assert {tests[i].partition("::")[0] for i in workers[1].ran} == set(files[1:2])
+    for index in range(4):  # the first ends its file, and gets the seeds one by one
+        sides.mark_test_complete(workers[0], index)
+    for index in range(8, len(tests)):
+        assert index in workers[0].ran
+        sides.mark_test_complete(workers[0], index)
+    assert sorted(workers[0].ran + workers[1].ran) == list(range(len(tests)))

@@ -356,6 +356,7 @@ class DeviceRoom(NotHost, Networking, Supplied, DeviceAsks):
         return self._released
 
     async def _give_back(self) -> None:
+        self._weights.stop()
         await in_turn(
             lambda: self._admission.close(self.mesh.end),
             self.close_ways,

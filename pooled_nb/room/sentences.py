@@ -188,3 +188,12 @@ def rest(text: str) -> str:
 def _sentences(text: str) -> list[str]:
     """The first sentence, and what follows it."""
     return re.split(r"(?<=[.!?]) ", " ".join(text.split()), maxsplit=1)
+
+
+def size(n: float) -> str:
+    """So many bytes for people: ``1.84 TB``, ``12.3 GB``, ``45 MB``."""
+    if n >= 999.5e9:
+        return f"{n / 1e12:.3g} TB" if n < 999.5e12 else f"{n / 1e12:,.0f} TB"
+    if n >= 0.1e9:
+        return f"{n / 1e9:.3g} GB"
+    return f"{n / 1e6:.3g} MB" if n >= 0.1e6 or n <= 0 else "less than 0.1 MB"

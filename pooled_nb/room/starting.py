@@ -192,6 +192,7 @@ class Start:
             self.lost(was, "its process began anew.")
             return
         self.loading.again(id)
+        self._weights.remind(id)
         self._outbox.send(id, self._message(id))
 
     def lost(self, id: str, why: str, *, left: bool = False) -> None:

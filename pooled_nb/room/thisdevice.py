@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
 from pathlib import Path
 
 from pooled_nb.errors import BadOption
@@ -15,7 +14,7 @@ from pooled_nb.room.dealing import COLS_CPU, COLS_GPU, WIDTH
 from pooled_nb.room.weights.consent import DOWNLOAD_GB
 from pooled_nb.room.weights.givers import LOCAL
 from pooled_nb.room.weights.means import Means
-from pooled_nb.shard import DeviceFacts, ModelFacts, cache_folder, open_holdings
+from pooled_nb.shard import DeviceFacts, ModelFacts, cache_folder, free_bytes, open_holdings
 
 DEFAULT_CTX = 4096
 """Tokens; caches are allocated for them at once, so the model's own maximum is not the default."""
@@ -87,13 +86,8 @@ def means_here(model: ModelFacts | None = None, *, give: bool | None = None) -> 
 
 def _free_gb() -> float | None:
     """GB free where downloads go; None: the system does not say."""
-    folder = cache_folder()
-    try:
-        while not folder.exists():
-            folder = folder.parent
-        return shutil.disk_usage(folder).free / 1e9
-    except OSError:
-        return None
+    free = free_bytes(cache_folder())
+    return None if free is None else free / 1e9
 
 
 def context(wanted: int | None, most: int) -> int:

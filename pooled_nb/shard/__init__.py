@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         pull_model,
     )
     from pooled_nb.shard.ranges import open_holdings
+    from pooled_nb.shard.ranges.disk import free_bytes
 
 __all__ = [
     "BUCKET",
@@ -78,6 +79,7 @@ __all__ = [
     "cache_sizes",
     "delete_model",
     "find_kept",
+    "free_bytes",
     "kept_models",
     "lend_gb",
     "open_holdings",
@@ -92,6 +94,7 @@ _OF_DISK = {
     "KeptModel": "library",
     "delete_model": "library",
     "find_kept": "library",
+    "free_bytes": "ranges.disk",
     "kept_models": "library",
     "open_holdings": "ranges",
     "prune_models": "library",

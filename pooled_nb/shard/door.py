@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from pooled_nb.errors import BadQuestion
 from pooled_nb.shard.pieces import Missing, Sent
@@ -20,6 +20,10 @@ BUCKET = 256
 
 Progress = Callable[[int, str], None]
 """Called on the caller's loop with percent (0–100) and a few words: ``(37, "reading layers 1–10")``."""
+
+
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+"""A hash in hex. Who reads a message that has another text in its place refuses it."""
 
 
 class FileFact(Struct, frozen=True, kw_only=True):
@@ -39,8 +43,8 @@ class FileFact(Struct, frozen=True, kw_only=True):
     """
 
     size: int
-    sha256: str | None = None
-    sample: str | None = None
+    sha256: Sha256 | None = None
+    sample: Sha256 | None = None
     header: int = 0
 
 

@@ -24,6 +24,7 @@ Where = Literal["range cache", "hub cache", "made here"]
 ``made here``: turned once from another form into safetensors."""
 BRIEF = 12
 """Characters of a revision that are shown."""
+_NAMED = 5
 
 
 class KeptModel(Struct, frozen=True, kw_only=True):
@@ -105,7 +106,7 @@ def find_kept(model: str, revision: str | None = None) -> list[KeptModel]:
     Raises
     ------
     ModelNotFound
-        Nothing: it is not here, or lies in the hub's own cache.
+        Nothing: it is not here, or lies in the hub's own cache; or it is a label that several models have.
     """
     named = [
         kept
@@ -114,6 +115,12 @@ def find_kept(model: str, revision: str | None = None) -> list[KeptModel]:
         and (revision is None or kept.revision.startswith(revision))
     ]
     ours = [kept for kept in named if kept.where != "hub cache"]
+    ours = [kept for kept in ours if kept.repo.lower() == model.lower()] or ours
+    if len(repos := sorted({kept.repo for kept in ours})) > 1:  # a label that says less than a name
+        more = f" and {len(repos) - _NAMED} more" if len(repos) > _NAMED else ""
+        raise ModelNotFound(
+            f"{model[:100]} may be {', '.join(repos[:_NAMED])}{more}.", "Write its whole name."
+        )
     if ours:
         return ours
     if named:

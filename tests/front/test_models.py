@@ -243,6 +243,22 @@ def test_what_was_made_here_is_deleted(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_short_name_of_several_is_refused() -> None:
+    """What is removed is never guessed: a label that several models have is answered with their names."""
+    for repo in ("Org/Small", "Other/Small", "small/tiny"):
+        model = Ranges().model(repo, "r1")
+        model.put_small("config.json", b"{}")
+        model.remember(label="Small" if repo != "small/tiny" else "Other/Small")
+    with pytest.raises(ModelNotFound, match=r"small may be Org/Small, Other/Small\.") as caught:
+        library.models().delete("small")
+    assert caught.value.next_step == "Write its whole name."
+    assert len(library.models()) == 3
+    library.models().delete("other/small")  # a whole name, though another has it as its label
+    assert {kept.repo for kept in library.models()} == {"Org/Small", "small/tiny"}
+    library.models().delete("small")
+    assert {kept.repo for kept in library.models()} == {"small/tiny"}
+
+
 def test_a_name_of_another_is_text(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     """Bad input: what a room called a model is no command to a terminal, and no HTML."""
     model = Ranges().model("org/<b>x\u202e", "r1")

@@ -61,6 +61,17 @@ def test_how_much_it_downloads_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
         max_download()
 
 
+def test_a_drive_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad input: nothing of the cache folder's path is there, up to its drive: nobody waits for it."""
+
+    def missing(place: object) -> None:
+        raise FileNotFoundError(place)
+
+    monkeypatch.setattr("shutil.disk_usage", missing)
+    monkeypatch.setattr("pathlib.Path.exists", lambda self: False)
+    assert means_here().free_gb() is None
+
+
 async def test_a_room_that_goes_on_keeps_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL section 8: it is taken back as it was opened."""
     given: list[object] = []

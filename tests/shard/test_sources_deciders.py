@@ -11,6 +11,7 @@ from pooled_nb.shard import FileFact, LoadSpec
 from pooled_nb.shard.layout import BLOCK, Layout, Tensor
 from pooled_nb.shard.sources.answers import Again, Expired, Part, Refused, judge
 from pooled_nb.shard.sources.needs import (
+    OPEN,
     REQUEST,
     chooser,
     layer_sizes,
@@ -219,6 +220,7 @@ def test_requests_are_of_neighbours_and_bounded(pieces, total, ranged):
         assert len(asks) <= 1
         return
     for one in asks:
+        assert len(one.pieces) <= OPEN
         assert all(a[1] == b[0] for a, b in zip(one.pieces, one.pieces[1:], strict=False))
         assert len(one.pieces) == 1 or one.pieces[-1][1] - one.pieces[0][0] <= REQUEST
 

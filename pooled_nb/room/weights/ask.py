@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from pooled_nb.room import sentences
+
 
 class DownloadAsk(Struct, frozen=True, kw_only=True):
     """What its person is asked: may this device download so much.
@@ -34,12 +36,10 @@ class DownloadAsk(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The question in words."""
-        free = "" if self.free_gb is None else f", and {self.free_gb:.3g} GB are free on its disk"
-        return (
-            f"Loading {self.layers} of {self.model} makes this device download {_size(self.gb)}{free}. "
-            "May it?"
+        free = (
+            "" if self.free_gb is None else f", and {sentences.size(self.free_gb * 1e9)} are free on its disk"
         )
-
-
-def _size(gb: float) -> str:
-    return f"{gb * 1e3:.3g} MB" if 0 <= gb < 0.1 else f"{gb:.3g} GB"
+        return (
+            f"Loading {self.layers} of {self.model} makes this device download "
+            f"{sentences.size(self.gb * 1e9)}{free}. May it?"
+        )

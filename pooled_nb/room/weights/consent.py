@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pooled_nb.errors import ModelNotFound, NotReady
 from pooled_nb.mesh.clock import Clock, Timer
 from pooled_nb.mesh.liveness import LATE_S
+from pooled_nb.room import sentences
 from pooled_nb.room.weights.ask import DownloadAsk
 
 ANSWER_S = 120.0
@@ -75,8 +76,9 @@ class Consent:
         if not yes:
             why = "its person said no" if yes is not None else "its person did not answer"
             raise ModelNotFound(
-                f"This device would have to download {ask.gb:.3g} GB for {ask.layers} of {ask.model}, and "
-                f"{why}.",
+                # Its host says it of this device, too: no word of it may be "this".
+                f"{sentences.size(ask.gb * 1e9)} would have to be downloaded for {ask.layers} of "
+                f"{ask.model}, and {why}.",
                 "Start again once its person agrees, or let it lend less.",
             )
         self._agreed[ask.model] = ask.gb

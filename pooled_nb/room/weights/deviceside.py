@@ -43,10 +43,13 @@ class DeviceWeights:
         self._repo = ""
         """Of the model that the room starts, as everybody heard it."""
         self._model: tuple[str, str] | None = None
+        self._files: frozenset[str] | None = None
+        """Of the deal; None: it is not known here."""
         self._asks: frozenset[str] = frozenset()
         self._others: dict[str, dict[str, Ranges]] = {}
         self._hashes = Hashes()
         self._words: dict[Span, asyncio.Future[None]] = {}
+        self._stopped = False
         self._questions: deque[str] = deque()
         self._answering: asyncio.Task[None] | None = None
         self._giving = Giving(
@@ -57,6 +60,7 @@ class DeviceWeights:
             gives=gives,
             asks=lambda id: id == mesh.creator or id in self._asks,
             model=lambda: self._model,
+            files=lambda: self._files,
         )
 
     @property
@@ -83,7 +87,10 @@ class DeviceWeights:
                 self._hashes.heard(message)
                 if isinstance(message, NbHash) and (span := span_of(message.url, message.lo, message.hi)):
                     self._answered(span)
-            case wire.StartReq() | wire.Redeal() | wire.ReadyAll():
+            case wire.StartReq() | wire.Redeal():
+                self._repo = message.model or self._repo
+                self._hashes = Hashes()  # before each deal the host tells all of it anew
+            case wire.ReadyAll():
                 self._repo = message.model or self._repo
             case wire.Load() if message.nb is not None:
                 self._dealt(message.nb)
@@ -91,13 +98,13 @@ class DeviceWeights:
                 self._asks = frozenset(message.ranges)
                 self._giving.look()
             case wire.Wait() | wire.StartFailed():
-                self._model, self._asks, self._others = None, frozenset(), {}
+                self._model, self._files, self._asks, self._others = None, None, frozenset(), {}
                 self._giving.look()
             case _:
                 pass
 
     def _dealt(self, nb: wire.NbLoad) -> None:
-        self._repo, self._model = nb.repo, (nb.repo, nb.revision)
+        self._repo, self._model, self._files = nb.repo, (nb.repo, nb.revision), frozenset(nb.files)
         self._asks = frozenset(nb.ranges)
         sizes = {name: size for name, fact in nb.files.items() if (size := _size(fact))}
         self._others = listing_of(nb.inv, sizes)
@@ -107,13 +114,19 @@ class DeviceWeights:
         """The link to a device ended."""
         self._giving.left(id)
         if id == self._mesh.creator:
+            self._hashes = Hashes()  # what the host takes back meanwhile is not heard here
             for span in list(self._words):
                 self._answered(span)
 
-    async def close(self) -> None:
-        """The room is over."""
+    def stop(self) -> None:
+        """The room is about to be over: no word is waited for any more, so that loads end at once."""
+        self._stopped = True
         for span in list(self._words):
             self._answered(span)
+
+    async def close(self) -> None:
+        """The room is over."""
+        self.stop()
         self._questions.clear()
         if self._answering is not None:
             await asyncio.gather(self._answering, return_exceptions=True)
@@ -143,7 +156,8 @@ class DeviceWeights:
         file, holdings = split(url), self._holdings
         if holdings is None or file is None or not is_weights(file.name) or file.repo != self._repo:
             return []
-        self._model = (file.repo, file.revision)
+        if self._model != (file.repo, file.revision):
+            self._model, self._files = (file.repo, file.revision), None
         if not may_cross(self._mesh.facts(self._mesh.creator)):
             return []
         try:
@@ -170,7 +184,7 @@ class DeviceWeights:
             return word
         future = self._words.get(span)
         if future is None:
-            if not self._mesh.send(self._mesh.creator, message_of(span, None)):
+            if self._stopped or not self._mesh.send(self._mesh.creator, message_of(span, None)):
                 return None
             future = self._words[span] = asyncio.get_running_loop().create_future()
             timer = self._mesh.clock.call_later(WORD_S, lambda: self._answered(span))

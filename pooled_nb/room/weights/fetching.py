@@ -94,14 +94,19 @@ class Fetching:
         self.got = 0
         """Pieces that came."""
         self.kept: dict[Piece, str] = {}
-        """Their hashes, which somebody vouches for."""
+        """Their hashes, which somebody vouched for as they came."""
+        self.unverified: dict[Piece, tuple[str, str]] = {}
+        """Those that only another device vouches for: who gave it, and whose word it is."""
         self.elsewhere = False
         """Another kernel of this machine is fetching some of it."""
         self._spec, self._host, self._taking, self._reaching = spec, host, taking, reaching
         self._others, self._holdings, self._refused = others, holdings, refused
         self._tally, self._on_bad = tally, on_bad
         self._urls: dict[str, str] = {}
-        self._words: dict[Piece, Word] = {p: w for p in pieces if (w := _of_deal(spec.files, p))}
+        self._deal: dict[Piece, Word] = {p: w for p in pieces if (w := of_deal(spec.files, p))}
+        """Of all others it is asked each time, and never kept: a word may be taken back."""
+        self._used: dict[Piece, Word] = {}
+        """What each piece was last held against."""
         self._plan = Plan(pieces, givers, host=host, me=me, vouched=self._vouched, refused=refused)
         self._alone = len(givers) == 1 and host in givers
         self._tried: Counter[str] = Counter()
@@ -164,17 +169,15 @@ class Fetching:
         self._asked.discard(piece)
         if word is None:
             self._plan.unvouched(piece)
-        else:
-            self._words[piece] = word
 
     async def _take(self, piece: Piece, device: str) -> None:
         spec = self._spec
 
         async def sha256() -> str:
-            word = self._words.get(piece) or await self._others.word(self._url(piece), piece.lo, piece.hi)
+            word = self._deal.get(piece) or await self._others.word(self._url(piece), piece.lo, piece.hi)
             if word is None:
                 return ""
-            self._words[piece] = word
+            self._used[piece] = word
             return word.sha256
 
         order = Order(
@@ -193,17 +196,17 @@ class Fetching:
         plan.ended(piece, here=taken.how in (How.HERE, How.ELSEWHERE), again=gone)
         if taken.how is How.HERE:
             self.got += 1
-            self.kept[piece] = self._words[piece].sha256
+            self.kept[piece] = self._used[piece].sha256
             self._tally.here[piece] = piece.hi - piece.lo
-            if by := self._words[piece].by:
-                self._tally.unverified[device, by] += piece.hi - piece.lo
+            if by := self._used[piece].by:
+                self.unverified[piece] = device, by
         elif taken.how is How.ELSEWHERE:
             self.elsewhere = True
         elif gone:
             plan.unlink(device)
         elif taken.how is How.BAD:
             self._tally.here.pop(piece, None)
-            word = self._words.get(piece)
+            word = self._used.get(piece)
             if taken.why == WRONG and word is not None and word.by:
                 plan.unvouched(piece)  # one of two devices lies, and it may be the one that named the hash
                 return
@@ -215,7 +218,7 @@ class Fetching:
 
     def _vouched(self, piece: Piece) -> bool:
         """Whether it is known by now what a piece must be: all but the host may give it then."""
-        return piece in self._words or self._others.known(self._url(piece), piece.lo, piece.hi) is not None
+        return piece in self._deal or self._others.known(self._url(piece), piece.lo, piece.hi) is not None
 
     def _url(self, piece: Piece) -> str:
         if piece.name not in self._urls:
@@ -223,7 +226,7 @@ class Fetching:
         return self._urls[piece.name]
 
 
-def _of_deal(files: Mapping[str, FileFact], piece: Piece) -> Word | None:
+def of_deal(files: Mapping[str, FileFact], piece: Piece) -> Word | None:
     """What a whole file must be, as the deal says it: the host vouches for what it deals."""
     fact = files.get(piece.name)
     whole = fact is not None and (piece.lo, piece.hi) == (0, fact.size)

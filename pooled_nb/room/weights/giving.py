@@ -8,7 +8,7 @@ cancels a lot, keeps nobody else waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -80,6 +80,8 @@ class Giving:
         Whether a device may ask: it holds, or is to hold, layers of the room's deal.
     model
         ``(repo, revision)`` of the room's model now; None: there is none.
+    files
+        Names of the deal's files: no other of that model is given. None: they are not known here.
     vouches
         The host's.
 
@@ -99,12 +101,13 @@ class Giving:
         gives: bool,
         asks: Callable[[str], bool],
         model: Callable[[], tuple[str, str] | None],
+        files: Callable[[], Container[str] | None] = lambda: None,
         vouches: Vouches | None = None,
     ) -> None:
         self.given = Given()
         self._out, self._clock, self._run = out, clock, runner
         self._holdings = holdings if gives else None
-        self._asks, self._model, self._vouches = asks, model, vouches
+        self._asks, self._model, self._files, self._vouches = asks, model, files, vouches
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reads = asyncio.Semaphore(READS)
@@ -188,6 +191,8 @@ class Giving:
 
     def _may(self, to: str, file: ModelFile) -> bool:
         mine = self._model() == (file.repo, file.revision)
+        files = self._files()
+        mine = mine and (files is None or file.name in files)
         return mine and self._asks(to) and may_cross(self._out.facts(to))
 
     def _count(self, to: str, n: int) -> None:

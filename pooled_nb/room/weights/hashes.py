@@ -7,7 +7,7 @@ unverified. Ranges are ``[lo, hi)`` here; on the wire ``hi`` is inclusive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -67,11 +67,18 @@ class Hashes:
             if span.url == message.url and message.lo <= span.lo and span.hi <= message.hi + 1:
                 del self._words[span]
 
-    def messages(self) -> Iterator[NbHash | NbHashes]:
-        """All of it, as others are told: `AT_ONCE` ranges at a time, of one file and one device's word."""
+    def messages(self, *, but: Container[Span] = ()) -> Iterator[NbHash | NbHashes]:
+        """All of it, as others are told: `AT_ONCE` ranges at a time, of one file and one device's word.
+
+        Parameters
+        ----------
+        but
+            Of these nothing is said.
+        """
         lots: dict[tuple[str, str], dict[str, str]] = {}
-        for (url, lo, hi), word in self._words.items():
-            lots.setdefault((url, word.by), {})[word_of(lo, hi)] = word.sha256
+        for span, word in self._words.items():
+            if span not in but:
+                lots.setdefault((span.url, word.by), {})[word_of(span.lo, span.hi)] = word.sha256
         for (url, by), lot in lots.items():
             items = iter(lot.items())
             while some := dict(islice(items, AT_ONCE)):
@@ -133,6 +140,11 @@ class HostHashes(Hashes):
         self._named[by] = count + 1
         self._words[span] = Word(sha256, by)
         return "new"
+
+    def forget(self, span: Span) -> None:
+        """What a device named of a range does not count."""
+        if (word := self._words.get(span)) is not None and word.by:
+            del self._words[span]
 
     def disbelieve(self, by: str) -> list[NbHash]:
         """A device named what is wrong: none of its words counts, now and later. What others are told."""

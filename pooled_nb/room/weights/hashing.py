@@ -32,9 +32,10 @@ class Hashing:
     holdings
         None: there is nothing.
     most
-        Bytes that are read for one device in all: what asks for more is answered as if nothing were here.
+        Bytes that are read for one device in all.
     told
-        Hears who asked for what, and what it is; empty: it is `known` by now, or not here.
+        Hears who asked for what, and what it is; empty: it is `known` by now, or not here; None: it is
+        not looked up, since that device asked for so much.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Hashing:
         runner: Runner,
         most: int,
         known: Callable[[Span], bool],
-        told: Callable[[str, Span, str], None],
+        told: Callable[[str, Span, str | None], None],
     ) -> None:
         self._holdings, self._run, self._most = holdings, runner, most
         self._known, self._told = known, told
@@ -58,8 +59,11 @@ class Hashing:
         """A device wants to know what a range is."""
         asked = self._asked[sender] = self._asked.get(sender, 0) + 1
         read = self._bytes.get(sender, 0) + span.hi - span.lo
-        if self._holdings is None or asked > MOST_BY_ONE or read > self._most:
+        if self._holdings is None:
             self._told(sender, span, "")
+            return
+        if asked > MOST_BY_ONE or read > self._most:
+            self._told(sender, span, None)
             return
         self._bytes[sender] = read
         if (line := self._waiting.get(sender)) is not None:

@@ -73,6 +73,7 @@ class HostWeights:
             gives=gives,
             asks=lambda id: id in self._workers(),
             model=lambda: (model.repo, model.revision),
+            files=lambda: model.files,
             vouches=self._word,
         )
 
@@ -98,8 +99,7 @@ class HostWeights:
             await asyncio.wait({self._looking, limit}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             limit.cancel()
-        for id in self._workers():
-            await self._word.tell(id)
+        await self._word.tell(self._workers())
 
     def listing(self, to: str) -> dict[str, dict[str, list[str]]] | None:
         """What a device of the deal is told that the others of it have (``inv``): those it may ask."""

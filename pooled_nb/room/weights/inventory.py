@@ -7,6 +7,7 @@ Decides only.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 Ranges = list[tuple[int, int]]
@@ -61,7 +62,8 @@ def ranges_of(words: Sequence[str], size: int = END) -> Ranges:
 
 def covers(ranges: Ranges, lo: int, hi: int) -> bool:
     """Whether all of ``[lo, hi)`` is among joined ranges."""
-    return any(a <= lo and hi <= b for a, b in ranges)
+    at = bisect_right(ranges, (lo, END)) - 1  # the last that begins no later
+    return at >= 0 and hi <= ranges[at][1]
 
 
 def listing_of(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pooled_nb.room.weights.givers import Giver
@@ -77,16 +77,22 @@ class Plan:
             for number, piece in enumerate(pieces)
         }
         self._turn = {id: hashlib.sha256(f"{me} {id}".encode()).digest() for id in able}
+        self._able = set(able)
+        """Those that may give something yet."""
         self._open: set[str] = set()
         """Those with a direct link."""
         self._busy: Counter[str] = Counter()
         self._order: list[_Wanted] | None = None
+        self._here = 0
+        """Pieces in it that came since it was made."""
 
     # -- what is so --------------------------------------------------------------------------------
 
     @property
     def unlinked(self) -> set[str]:
         """Devices that have a piece, and of whose link nothing is known: reach them."""
+        if self._able <= self._open:
+            return set()
         return {id for w in self._waiting() for id in w.of} - self._open
 
     @property
@@ -96,7 +102,9 @@ class Plan:
         Also of what the host could give itself: to hash a piece costs it less than to send it.
         """
         able = self._open - {self._host}
-        return [w.piece for w in self._waiting() if w.of & able and not self._vouched(w.piece)]
+        if not able:
+            return []
+        return [w.piece for w in self._waiting() if not (w.of.isdisjoint(able) or self._vouched(w.piece))]
 
     @property
     def left(self) -> list[Piece]:
@@ -123,13 +131,14 @@ class Plan:
     def without(self, id: str) -> None:
         """A device gives nothing to this one: there is no path to it, or only a relay, or it is refused."""
         self._open.discard(id)
+        self._able.discard(id)
         for wanted in self._wanted.values():
             wanted.of.discard(id)
         self._order = None
 
     def unvouched(self, piece: Piece) -> None:
-        """Nobody says what a piece must be: no device is asked for it."""
-        self._wanted[piece].of.clear()
+        """Nobody says what a piece must be: only the host is asked for it; what it gives it vouches for."""
+        self._wanted[piece].of &= {self._host}
         self._order = None
 
     def next(self) -> list[Ask]:
@@ -167,20 +176,24 @@ class Plan:
         if device:
             self._busy[device] -= 1
         wanted.here = here
+        self._here += here
         if not here and not again:
             wanted.of.discard(device)
             self._order = None
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _waiting(self) -> list[_Wanted]:
+    def _waiting(self) -> Iterator[_Wanted]:
         """Those that are to be asked for, rarest first."""
         if self._order is None:
             self._order = sorted(
                 (w for w in self._wanted.values() if not w.here),
                 key=lambda w: (len(w.of & self._open) or len(w.of), w.number),
             )
-        return [w for w in self._order if not (w.asked or w.here)]
+            self._here = 0
+        if 2 * self._here > len(self._order):
+            self._order, self._here = [w for w in self._order if not w.here], 0
+        return (w for w in self._order if not (w.asked or w.here))
 
     def _rank(self, id: str) -> tuple[int, bool, bytes]:
         """Least busy first, the host last of equals; which of the others first is another for each device."""

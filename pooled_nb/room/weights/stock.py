@@ -13,6 +13,8 @@ from pooled_nb.room.weights.urls import split
 
 ANSWER_S = 1.5
 """So long the host waits for answers before it deals (section 6). What comes later counts, too."""
+TURN = 8
+"""Questions that are sent in one turn of the loop."""
 MOST_FILES = 512
 """Weights files that are asked about; larger models do not come in more."""
 MOST_WORDS = 4_096
@@ -41,12 +43,16 @@ class Stock:
 
     async def ask(self, ids: Iterable[str]) -> None:
         """Ask these devices what they have now; return when all have answered, after 1.5 s at most."""
-        self._owed = {
-            (id, url) for id in ids for url in self._sizes if self._outbox.send(id, InvReq(url=url))
-        }
+        questions = [(id, url) for id in ids for url in self._sizes]
+        self._owed = set(questions)
         self._told.clear()
         timer = self._clock.call_later(ANSWER_S, self._told.set)
         try:
+            for n, (id, url) in enumerate(questions):
+                if not self._outbox.send(id, InvReq(url=url)):
+                    self._no_more(id, url)
+                if n % TURN == TURN - 1:
+                    await asyncio.sleep(0)
             if self._owed:
                 await self._told.wait()
         finally:

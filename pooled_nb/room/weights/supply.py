@@ -28,7 +28,7 @@ from pooled_nb.room.weights.givers import LOCAL, givers_of
 from pooled_nb.room.weights.load import Load, Progress
 from pooled_nb.room.weights.means import Means
 from pooled_nb.room.weights.others import Others
-from pooled_nb.room.weights.reaching import Linked, Reaching
+from pooled_nb.room.weights.reaching import BACK_S, Linked, Reaching
 from pooled_nb.room.weights.taking import Taking
 from pooled_nb.room.weights.trust import Trust
 from pooled_nb.room.weights.urls import is_weights, url_of
@@ -38,9 +38,11 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """Between two words of how far it is: also while nothing comes, so that nobody takes it for dead."""
+TURN = 8
+"""Hashes that the host is told of in one turn of the loop."""
 ELSEWHERE_S = 60.0
 """So long a piece is waited for that another kernel of this machine fetches, and gets on with nothing."""
-FORBIDDEN = "this place forbids to share files between devices"
+FORBIDDEN = "the place it runs at forbids to share files between devices"
 RELAYED = "the link to its host runs over a relay, which carries no weights"
 NOBODY = "no device of the room gives it"
 
@@ -183,9 +185,11 @@ class Supply:
                 if not (missing.pieces or missing.bytes):
                     return spec, ()
                 round = await self._fetch(spec, missing, load)
-            if round is not None:
-                spec = self._trust.taken(spec, round.kept)
-            if round is not None and round.got:
+            kept = await self._still(spec, round, load.tally) if round is not None else {}
+            counted = {(name, one) for name, some in spec.sent.items() for one in some}
+            spec = self._trust.taken(spec, kept)
+            # What counts already and is missing all the same comes from no device: no endless rounds.
+            if any((p.name, (p.lo, p.hi, sha256)) not in counted for p, sha256 in kept.items()):
                 stuck = -1
                 continue
             if spec.repo.startswith(LOCAL):
@@ -232,6 +236,19 @@ class Supply:
         await round.run()
         return round
 
+    async def _still(self, spec: LoadSpec, round: Fetching, tally: Tally) -> dict[Piece, str]:
+        """What came in a round, and is vouched for yet."""
+        mesh = self._mesh
+        if round.kept and mesh.id != mesh.creator and mesh.facts(mesh.creator) is None:
+            await self._reaching.reach(mesh.creator, BACK_S)  # all words went with the link
+        kept = await self._trust.still(spec, round.kept)
+        for piece in round.kept.keys() - kept.keys():
+            tally.here.pop(piece, None)
+        for piece, who in round.unverified.items():
+            if piece in kept:
+                tally.unverified[who] += piece.hi - piece.lo
+        return kept
+
     # -- afterwards --------------------------------------------------------------------------------
 
     async def _name(self, spec: LoadSpec, pieces: Sequence[Piece]) -> None:
@@ -244,7 +261,9 @@ class Supply:
             where = spec.repo, spec.revision
             return [(p, holdings.sha256(*where, p.name, p.lo, p.hi)) for p in pieces if is_weights(p.name)]
 
-        for piece, sha256 in await self._means.runner(known):
+        for n, (piece, sha256) in enumerate(await self._means.runner(known)):
+            if n % TURN == TURN - 1:
+                await asyncio.sleep(0)
             if sha256:
                 self._others.read(url_of(spec.repo, spec.revision, piece.name), piece.lo, piece.hi, sha256)
 
@@ -262,19 +281,20 @@ class Supply:
         if facts is not None and facts.path == "relayed":
             why = RELAYED
         return ModelNotFound(
-            f"{spec.repo} is in no hub, this device lacks {missing.bytes / 1e9:.3g} GB of it, and {why}.",
-            "Copy the model's folder to this device and name it when you join, or lend no memory here.",
+            f"{spec.repo} is in no hub, {sentences.size(missing.bytes)} of it are missing, and {why}.",
+            "Copy the model's folder to the device that lacks it and name it there, or lend no memory of it.",
         )
 
     def _doubts(self, tally: Tally) -> str:
         """What only another device vouches for, in words."""
         if not tally.unverified:
             return ""
-        gb = sum(tally.unverified.values()) / 1e9
+        size = sentences.size(sum(tally.unverified.values()))
         places = {self._name_of(giver) if giver else "another room" for giver, _ in tally.unverified}
         givers = sentences.listed(sorted(places))
-        words = sentences.listed(sorted({self._name_of(by) for _, by in tally.unverified}))
-        return f"{gb:.3g} GB of its layers came from {givers}; that they are right, only {words} says."
+        names = sorted({self._name_of(by) for _, by in tally.unverified})
+        says = f"{sentences.listed(names)} {'says' if len(names) == 1 else 'say'}"
+        return f"{size} of its layers came from {givers}; that they are right, only {says}."
 
     # -- what is shown -----------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ WIN = 4 << 20
 and one keeps a link of 40 MB/s and 100 ms busy."""
 ACK = 1 << 20
 """Bytes after which the other end is told what was taken."""
+ACK_S = 5.0
+"""Seconds after which it is told all the same: over a slow link it would take this device for gone."""
 WRONG = "its bytes are not those that the room's host knows"
 
 
@@ -214,6 +216,7 @@ class Taking:
         self._requests[number] = request
         wget = Wget(id=number, url=order.url, lo=piece.lo + begun, hi=piece.hi - 1, win=WIN)
         written = told = 0
+        told_at = self._clock.now()
         try:
             if request.stopped or not self._outbox.send(order.device, wget):
                 return Taken(How.GONE)
@@ -224,8 +227,8 @@ class Taking:
                     await self._write(request, incoming, data)
                     written += len(data)
                     order.on_bytes(begun + written)
-                    if written - told >= ACK:
-                        told = written
+                    if written - told >= ACK or self._clock.now() - told_at >= ACK_S:
+                        told, told_at = written, self._clock.now()
                         parts.acknowledged(told)
                         self._outbox.send(order.device, Wack(id=number, got=told))
                     continue

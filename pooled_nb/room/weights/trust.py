@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
-from pooled_nb.room.weights.fetching import ASKED, Tally
+from pooled_nb.room.weights.fetching import ASKED, Tally, of_deal
 from pooled_nb.room.weights.hashes import Word
 from pooled_nb.room.weights.means import Means
 from pooled_nb.room.weights.others import Others
@@ -61,6 +61,16 @@ class Trust:
                 if word.by:
                     tally.unverified["", word.by] += piece.hi - piece.lo
         return self.taken(spec, found)
+
+    async def still(self, spec: LoadSpec, kept: Mapping[Piece, str]) -> dict[Piece, str]:
+        """Pieces that came, by their hashes, as far as the room vouches for them yet: it takes words back."""
+        of_others = [piece for piece in kept if of_deal(spec.files, piece) is None]
+        words = dict(zip(of_others, await self._words(spec, of_others), strict=True))
+        return {
+            piece: sha256
+            for piece, sha256 in kept.items()
+            if piece not in words or ((word := words[piece]) is not None and word.sha256 == sha256)
+        }
 
     def taken(self, spec: LoadSpec, kept: Mapping[Piece, str]) -> LoadSpec:
         """The same load, with pieces that came and are what the room vouches for, by their hashes."""

@@ -164,7 +164,7 @@ def _read(data: _Bytes, size: int, name: str) -> Header:
     if said.get("split.count", 1) not in (0, 1):
         raise unsupported(
             name,
-            f"is one of {said['split.count']} parts of a model",
+            f"is one of {said['split.count']!r:.40} parts of a model",
             "Join them with llama.cpp's llama-gguf-split --merge, or choose one that is a single file.",
         )
     raw = [_tensor(data, name) for _ in range(tensors)]

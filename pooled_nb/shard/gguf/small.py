@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from pooled_nb.shard.gguf.config import config_of, generation_of
 from pooled_nb.shard.gguf.reader import Header
 from pooled_nb.shard.gguf.tokenizer import build
 from pooled_nb.shard.kept import cache_folder
+from pooled_nb.shard.ranges.disk import put
 
 _FORM = b"pooled_nb gguf 1"
 """Changes with what is written here."""
@@ -51,14 +51,15 @@ def small_folder(header: Header, head: bytes, name: str, *, tokenizer: bool) -> 
         if not (folder / "config.json").is_file():
             config, generation = config_of(header, name), generation_of(header, name)
             folder.mkdir(parents=True, exist_ok=True)
-            _write(folder / "generation_config.json", _json(generation))
-            _write(folder / "config.json", _json(config))
+            put(folder / "generation_config.json", _json(generation))
+            put(folder / "config.json", _json(config))
             _sweep(folder)
         if tokenizer and not (folder / "tokenizer_config.json").is_file():
             vocabulary, said = build(header, name)
-            _write(folder / "tokenizer.json", vocabulary)
-            _write(folder / "tokenizer_config.json", _json(said))
-        os.utime(folder)
+            put(folder / "tokenizer.json", vocabulary.encode())
+            put(folder / "tokenizer_config.json", _json(said))
+        with contextlib.suppress(OSError):  # another user's cache, or a read-only one
+            os.utime(folder)
     except OSError as error:
         raise ModelNotFound(
             f"The cache folder cannot be written: {error.strerror or error}.",
@@ -67,18 +68,8 @@ def small_folder(header: Header, head: bytes, name: str, *, tokenizer: bool) -> 
     return folder
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: others may be reading it."""
-    beside = path.with_name(f".{path.name}-{secrets.token_hex(6)}")
-    try:
-        beside.write_text(text, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _sweep(own: Path) -> None:

@@ -24,6 +24,7 @@ READ = os.O_RDONLY | _BINARY | _NOFOLLOW
 CHANGE = os.O_RDWR | os.O_CREAT | _BINARY | _NOFOLLOW
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY | _NOFOLLOW
 
+_EXTENDED = "\\\\?\\"
 _MOST = 1 << 26
 """Bytes of one call: it allocates them all, whatever comes."""
 _TRIES, _PAUSE_S = 20, 0.01
@@ -43,19 +44,20 @@ def in_words(error: OSError, folder: Path, need: int) -> ModelNotFound:
     need
         Bytes that were still to be written.
     """
+    place = str(folder).removeprefix(_EXTENDED)
     after = "name another folder in POOLED_CACHE; what was fetched is kept."
     if error.errno in _FULL or error.errno in _QUOTA:
         free = free_bytes(folder)
         here = "" if free is None else f", and {free / 1e9:.3g} GB are free"
         if error.errno in _QUOTA:
-            what = f"Your quota on the disk of {folder} is used up: {need / 1e9:.3g} GB more are needed."
+            what = f"Your quota on the disk of {place} is used up: {need / 1e9:.3g} GB more are needed."
         else:
-            what = f"The disk of {folder} is full: {need / 1e9:.3g} GB more are needed{here}."
+            what = f"The disk of {place} is full: {need / 1e9:.3g} GB more are needed{here}."
         return ModelNotFound(what, f"Free some space (pooled-nb models lists what is kept), or {after}")
     if error.errno in _CLOSED:
-        return ModelNotFound(f"The cache folder {folder} cannot be written.", f"Allow it, or {after}")
+        return ModelNotFound(f"The cache folder {place} cannot be written.", f"Allow it, or {after}")
     return ModelNotFound(
-        f"The cache folder {folder} cannot be used: {error.strerror or error}.", f"Check its disk, or {after}"
+        f"The cache folder {place} cannot be used: {error.strerror or error}.", f"Check its disk, or {after}"
     )
 
 
@@ -133,6 +135,13 @@ def unlink(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def extended(path: str) -> str:
+    r"""Write a whole path of Windows so that it may be longer than 260 letters (its ``\\?\`` form)."""
+    if path.startswith(_EXTENDED):
+        return path
+    return _EXTENDED + (f"UNC{path[1:]}" if path.startswith("\\\\") else path)
 
 
 def regular_size(path: Path) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from pooled_nb.shard.ranges import disk
+from pooled_nb.shard.ranges.hubcache import hub_file
 from pooled_nb.shard.ranges.segments import joined
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Kept(Struct, frozen=True, kw_only=True):
         On the disk, with small files and pieces on their way.
     total
         Of all its weights, where that is known.
+    whole
+        Whether all its weights are here.
     used
         When it was used last, in seconds since the epoch.
     open
@@ -52,14 +55,10 @@ class Kept(Struct, frozen=True, kw_only=True):
     label: str
     bytes: int
     total: int | None
+    whole: bool
     used: float
     open: bool | None
     files: list[KeptFile]
-
-    @property
-    def whole(self) -> bool:
-        """Whether all its weights are here."""
-        return self.total is not None and sum(file.bytes for file in self.files) >= self.total
 
 
 class _Metadata(Struct):
@@ -68,6 +67,7 @@ class _Metadata(Struct):
 
 class _Index(Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    weight_map: dict[str, str] = {}
 
 
 def describe(model: ModelFiles) -> Kept | None:
@@ -83,12 +83,16 @@ def describe(model: ModelFiles) -> Kept | None:
     for path in (model.home, model.used):
         with contextlib.suppress(OSError):
             used = max(used, path.stat().st_mtime)
+    total, named = _said(model, files)
     return Kept(
         repo=model.repo,
         revision=model.revision,
         label=about.label,
         bytes=bytes_below(model.home),
-        total=_total(model, files),
+        total=total,
+        whole=total is not None
+        and sum(file.bytes for file in files) >= total
+        and named <= {file.name for file in files},
         used=used,
         open=about.open,
         files=files,
@@ -102,15 +106,22 @@ def bytes_below(folder: Path) -> int:
     )
 
 
-def _total(model: ModelFiles, files: list[KeptFile]) -> int | None:
+def _said(model: ModelFiles, files: list[KeptFile]) -> tuple[int | None, set[str]]:
+    """Bytes of all its weights, where that is known, and the files that its index names."""
     found: list[tuple[float, Path]] = []  # a room may have brought another; of these the newest
     with contextlib.suppress(OSError):
         found = [(path.lstat().st_mtime, path) for path in model.folder.glob(f"*/{_INDEX}")]
     index = max(found, default=(0.0, None))[1]
+    if index is None and (cached := hub_file(model.repo, model.revision, _INDEX)) is not None:
+        index = cached.resolve()  # the hub's cache has links to what it keeps
     if index is None or (size := disk.regular_size(index)) is None:
-        return sum(file.size for file in files) or None
+        return sum(file.size for file in files) or None, set()
     data = disk.read_range(index, 0, size) if size <= _MAX_INDEX else None
     try:
-        return msgspec.json.decode(data or b"", type=_Index).metadata.total_size or None
+        said = msgspec.json.decode(data or b"", type=_Index)
     except (msgspec.MsgspecError, ValueError):
-        return None
+        return None, set()
+    named = set(said.weight_map.values())
+    sizes = {file.name: file.size for file in files}
+    every = sum(sizes[name] for name in named) if named <= sizes.keys() else 0
+    return said.metadata.total_size or every or None, named

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,6 +24,7 @@ MAX_SMALL = 128 << 20
 """Bytes of a small file; the largest tokenizers known have 35 MB."""
 _USED, SMALL, SETS, FILES = "used", "small", "sets", "files"
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEY = 20
 """Hex digits of a hash that name a folder; what lies in it is hashed whole before it counts."""
 
@@ -104,6 +106,8 @@ class ModelFiles:
     def small(self, name: str, sha256: str) -> bytes | None:
         """A small file with exactly this hash, where it is here."""
         names.check_small(name)
+        if not _SHA256.fullmatch(sha256):  # of a deal: it may be a path
+            return None
         path = self.folder / sha256[:_KEY] / name
         size = None if self._is_link() else disk.regular_size(path)
         data = disk.read_range(path, 0, size) if size and size <= MAX_SMALL else None

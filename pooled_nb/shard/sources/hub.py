@@ -22,9 +22,11 @@ from pooled_nb.shard.gguf.choosing import choose, is_gguf
 from pooled_nb.shard.headers import INDEX, SINGLE, read_index
 from pooled_nb.shard.prints import file_sha256, known_sha256, weights_sample
 from pooled_nb.shard.ranges import Ranges
-from pooled_nb.shard.sources.smallfile import ASK_S, Stop, download, never
+from pooled_nb.shard.sources.smallfile import ASK_S, download
 from pooled_nb.shard.sources.words import HubUnreachable, said
+from pooled_nb.shard.stopping import Stop, never
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 
 
@@ -60,9 +62,7 @@ def find_hub(
         return _of_gguf(repo, info, choose(names, wanted, repo))
     _check_names(repo, names)
     files = {
-        sibling.rfilename: FileFact(
-            size=sibling.size or 0, sha256=sibling.lfs.sha256 if sibling.lfs else None
-        )
+        sibling.rfilename: _listed(sibling)
         for sibling in info.siblings or []
         if sibling.rfilename in SMALL or is_safetensors(sibling.rfilename)
     }
@@ -97,7 +97,7 @@ def _of_gguf(repo: str, info: Any, name: str) -> Found:
         revision=str(info.sha),
         folder=Path(),
         label=Path(name).stem,
-        files={name: FileFact(size=file.size or 0, sha256=file.lfs.sha256 if file.lfs else None)},
+        files={name: _listed(file)},
         open=is_open(info),
     )
 
@@ -194,6 +194,12 @@ def _cached_gguf(repo: str, revision: str | None, wanted: str) -> Found | None:
             note="The hub cannot be reached: this device's cached copy is used.",
         )
     return None
+
+
+def _listed(file: Any) -> FileFact:
+    """What the hub's list says of a file; a mirror may have hashes of another kind there, or none."""
+    said = str(file.lfs.sha256) if file.lfs else ""
+    return FileFact(size=file.size or 0, sha256=said if _SHA256.fullmatch(said) else None)
 
 
 def _cached_fact(path: Path) -> FileFact:

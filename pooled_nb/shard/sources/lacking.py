@@ -13,7 +13,7 @@ from pooled_nb.shard.pieces import Missing, Piece
 from pooled_nb.shard.sources.fetching import own_folder
 from pooled_nb.shard.sources.here import Here
 from pooled_nb.shard.sources.needs import chooser, small_files, weights_files
-from pooled_nb.shard.sources.smallfile import Stop, never
+from pooled_nb.shard.stopping import Stop, never
 
 
 def lacks(spec: LoadSpec, *, progress: Progress, stop: Stop = never) -> Missing:

@@ -15,6 +15,8 @@ from pooled_nb.shard.tensors import in_range, layer_of, other_tower
 
 REQUEST = 64 << 20
 """Bytes of one request at most."""
+OPEN = 12
+"""Blocks of one request that are open at once: each is a few files, and there are several requests."""
 WASTE = 16 << 20
 """Bytes that a server which ignores ranges may send in vain, besides as many as are wanted."""
 
@@ -84,7 +86,7 @@ def requests(name: str, pieces: Sequence[tuple[int, int]], total: int, *, ranged
     found: list[list[tuple[int, int]]] = []
     for lo, hi in pieces:
         run = found[-1] if found else None
-        if run and (not ranged or (run[-1][1] == lo and hi - run[0][0] <= most)):
+        if run and (not ranged or (run[-1][1] == lo and hi - run[0][0] <= most and len(run) < OPEN)):
             run.append((lo, hi))
         else:
             found.append([(lo, hi)])

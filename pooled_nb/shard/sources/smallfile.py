@@ -6,7 +6,6 @@ How large one is gets asked, and bounded, before its first byte comes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,12 @@ from pooled_nb.errors import ModelNotFound
 from pooled_nb.shard.door import FileFact
 from pooled_nb.shard.ranges import hub_file
 from pooled_nb.shard.sources.words import said
+from pooled_nb.shard.stopping import Stop, never
 
 ASK_S = 8.0
 """Seconds the hub has for saying what a file is; a dead resolver alone may take longer."""
 MAX_SMALL = 128 << 20
 """Bytes of a small file; the largest tokenizers known have 35 MB."""
-
-Stop = Callable[[], None]
-"""Called often while something is fetched; what it raises ends that, and what came is kept."""
-
-
-def never() -> None:
-    """Nobody stops it."""
 
 
 def download(

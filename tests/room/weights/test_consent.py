@@ -86,7 +86,7 @@ def test_no_says_what_and_what_next(answer: bool | None) -> None:
             await asking
         said = "said no" if answer is False else "did not answer"
         assert error.value.what == (
-            "This device would have to download 20 GB for layer 4 of some/model, and its person " + said + "."
+            "20 GB would have to be downloaded for layer 4 of some/model, and its person " + said + "."
         )
         assert error.value.next_step
         assert clock.now() - began == (1.0 if answer is False else ANSWER_S)

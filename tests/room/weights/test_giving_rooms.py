@@ -298,6 +298,26 @@ def test_small_files_of_the_hosts_folder() -> None:
     in_rooms(scenario)
 
 
+def test_only_files_of_the_deal() -> None:
+    """PROTOCOL section 6, ``ai-wget``: what else lies in the model's folder is nobody's affair."""
+
+    async def scenario() -> None:
+        notes = Piece(name="notes.txt", lo=0, hi=5, size=5)
+        rooms = await opened(means(*MODEL.pieces), means(), host=means(*MODEL.pieces))
+        one, two = rooms.devices
+        ear = Ear(two)
+        for giver in (rooms.host, one):
+            holdings = giver._weights._giving._holdings
+            assert isinstance(holdings, ToyHoldings)
+            holdings.here[notes] = b"notes"
+            assert await ear.get(giver, 0, 5, url="toy/model@1/notes.txt") is None
+            assert await ear.get(giver, 0, 700, url="toy/model@1/config.json") is not None
+            assert await ear.get(giver, 0, 10) is not None
+        await rooms.close()
+
+    in_rooms(scenario)
+
+
 @pytest.mark.parametrize("path", ["relayed", "unknown"])
 def test_nothing_over_a_relay(path: Path) -> None:
     """PROTOCOL section 2: "model weights never cross a relayed link", nor is anything listed over one."""
@@ -464,16 +484,105 @@ def test_who_names_what_is_wrong_is_found_out() -> None:
     async def scenario() -> None:
         rooms = await opened(means(*WHOLE), means())
         one, two = rooms.devices
-        one._weights.read(URL, 10, 20, sha(0, 1))
+        ear = Ear(two)
         one._weights.read(URL, 20, 30, sha(20, 30))
+        one._weights.read(URL, 10, 20, sha(0, 1))
         await asyncio.sleep(0.1)
-        assert await two._weights.word(URL, 10, 20) == Word(sha(0, 1), one.mesh.id)
-        assert await Ear(two).get(rooms.host, 10, 20) == MODEL.files[WEIGHTS][10:20]
-        await asyncio.sleep(0.1)
-        assert await two._weights.word(URL, 10, 20) == Word(sha(10, 20))
-        assert two._weights._hashes.of(URL, 20, 30) is None
+        assert two._weights.known(URL, 10, 20) == Word(sha(10, 20)), "the host's own disk says it"
+        assert two._weights.known(URL, 20, 30) == Word(sha(20, 30))
+        assert not [m for m in ear.of(NbHash) if isinstance(m, NbHash) and m.by and m.sha256]
         assert sum("has other weights than this device" in text for text in rooms.notices) == 1
         assert one.mesh.id not in rooms.host._weights.have()
+        await rooms.close()
+
+    in_rooms(scenario)
+
+
+def test_what_is_named_is_looked_up_before_it_is_passed_on() -> None:
+    """PROTOCOL section 6: a host vouches itself for what it holds; a stranger's word is for the rest."""
+
+    async def scenario() -> None:
+        disk, blocks = Disk(), MODEL.blocks
+        rooms = await opened(
+            means(), means(), host=Means(holdings=ToyHoldings(MODEL, blocks[:2]), runner=disk)
+        )
+        one, two = rooms.devices
+        disk.stuck = asyncio.Event()
+        held, other = blocks[1], blocks[4]
+        for block in (held, other):
+            one._weights.read(URL, block.lo, block.hi, sha(0, 1))
+        asked = asyncio.create_task(two._weights.word(URL, held.lo, held.hi))
+        ear = Ear(two)
+        await asyncio.sleep(1)
+        rooms.host._weights.remind(two.mesh.id)
+        await asyncio.sleep(1)
+        assert ear.heard == [], "nobody is told before the disk has answered"
+        assert rooms.host._weights.known(URL, held.lo, held.hi) is None
+        disk.stuck.set()
+        assert await asked == Word(MODEL.sha256(held))
+        await asyncio.sleep(1)
+        assert two._weights.known(URL, other.lo, other.hi) is None, "who lied of one is believed in none"
+        two._weights.read(URL, other.lo, other.hi, sha(1, 2))
+        await asyncio.sleep(1)
+        assert one._weights.known(URL, other.lo, other.hi) == Word(sha(1, 2), two.mesh.id)
+        disk.stuck = asyncio.Event()
+        disputed = MODEL.blocks[0]
+        two._weights.read(URL, disputed.lo, disputed.hi, MODEL.sha256(disputed))
+        three = await rooms.add(shard=ToyShard(), means=means())
+        workers = rooms.host._weights._workers
+        rooms.host._weights._word._workers = lambda: [*workers(), three.mesh.id]  # type: ignore[method-assign]
+        three._weights.read(URL, disputed.lo, disputed.hi, sha(0, 2))
+        await asyncio.sleep(1)
+        disk.stuck.set()
+        await asyncio.sleep(1)
+        assert one._weights.known(URL, disputed.lo, disputed.hi) == Word(MODEL.sha256(disputed))
+        assert not rooms.host._weights._word._checking
+        await rooms.close()
+
+    in_rooms(scenario)
+
+
+def test_who_names_more_than_is_looked_up_is_not_believed() -> None:
+    """PROTOCOL section 3: no device gets past the host's own look by asking it for too much."""
+
+    async def scenario() -> None:
+        rooms = await opened(means(), means())
+        one, two = rooms.devices
+        for n in range(3):
+            one._weights.read(URL, n, SIZE, sha(n, SIZE))
+        await asyncio.sleep(0.1)
+        one._weights.read(URL, 0, SIZE - 9, sha(0, 1))
+        await asyncio.sleep(1)
+        assert two._weights.known(URL, 0, SIZE) == Word(sha(0, SIZE))
+        assert two._weights.known(URL, 0, SIZE - 9) is None
+        await rooms.close()
+
+    in_rooms(scenario)
+
+
+@pytest.mark.parametrize("how", ["its link broke", "a start"])
+def test_a_word_that_was_taken_back_unheard(how: str) -> None:
+    """PROTOCOL section 6, ``nb-hash``: a device that was away when a word was taken back has it no more."""
+
+    async def scenario() -> None:
+        rooms = await opened(means(), means(), host=means())
+        one, two = rooms.devices
+        host = rooms.host
+        one._weights.read(URL, 10, 20, sha(10, 20))
+        one._weights.read(URL, 20, 30, sha(20, 30))
+        await asyncio.sleep(0.1)
+        assert two._weights.known(URL, 20, 30) == Word(sha(20, 30), one.mesh.id)
+        if how == "a start":
+            host._weights._word._all = lambda messages: None  # type: ignore[method-assign]  # nobody hears it
+        else:
+            for connection in rooms.net.connections(two.mesh.id, host.mesh.id):
+                connection.become("failed")
+        host._weights.read(URL, 10, 20, sha(0, 1))
+        if how == "a start":
+            await host.start()
+        await asyncio.sleep(10)
+        assert two._weights.known(URL, 20, 30) is None
+        assert two._weights.known(URL, 10, 20) == Word(sha(0, 1))
         await rooms.close()
 
     in_rooms(scenario)
@@ -488,18 +597,19 @@ def test_who_gave_what_is_wrong_is_named_and_listed_no_more() -> None:
         for _ in range(3):
             two._weights.bad(URL, 0, 10, one.mesh.id)
         two._weights.bad(URL, 0, 10, "nobody")
+        two._weights.bad(URL, 0, 10, two.mesh.id)
         await asyncio.sleep(0.1)
         wrong = [text for text in rooms.notices if "wrong weights" in text]
         assert wrong == [
-            f"{two.mesh.name} got wrong weights from {one.mesh.name}. They were thrown away, and nobody is "
-            "sent there for more."
+            f"{two.mesh.name} says that it got wrong weights from {one.mesh.name}. Nobody is sent there for "
+            "more."
         ]
         ear = Ear(two)
         await rooms.host.start()
         assert list(inv_of(ear)) == [rooms.host.mesh.id]
         two._weights.bad(URL, 0, 10, rooms.host.mesh.id)
         await asyncio.sleep(0.1)
-        assert "from this device" in rooms.notices[-1]
+        assert rooms.notices[-1].endswith("from this device."), "nobody is kept from the host"
         await rooms.close()
 
     in_rooms(scenario)
@@ -540,7 +650,15 @@ def test_who_lost_its_host_waits_for_no_word() -> None:
         words.append(asyncio.create_task(rooms.devices[0]._weights.word(URL, 0, 10)))
         await asyncio.sleep(1)
         assert not any(word.done() for word in words)
-        await rooms.devices[1].leave()
+        close = rooms.devices[1]._lending.close
+
+        async def ends_its_load() -> None:
+            assert await words[1] is None
+            await close()
+
+        rooms.devices[1]._lending.close = ends_its_load  # type: ignore[method-assign]  # it waits for a word
+        await asyncio.wait_for(rooms.devices[1].leave(), 10)
+        assert await rooms.devices[1]._weights.word(URL, 5, 6) is None
         await asyncio.sleep(0.1)
         assert [word.done() for word in words] == [False, True, False]
         await rooms.host.abandon()

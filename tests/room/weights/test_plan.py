@@ -101,6 +101,12 @@ def test_what_nobody_vouches_for_is_asked_of_the_host_alone() -> None:
     assert [p.lo for p in plan.left] == [10]
     plan.ended(piece(0), here=False)
     assert [p.lo for p in plan.unknown] == [0]
+    plan = plan_of(1, {HOST: having(0), "a": having(0)}, unknown={0})
+    plan.unvouched(piece(0))
+    assert plan.unknown == []
+    assert asked(plan) == [(0, HOST)], "what it gives it vouches for"
+    plan.ended(piece(0), here=False)
+    assert plan.is_over
 
 
 def test_who_is_refused_gives_nothing() -> None:

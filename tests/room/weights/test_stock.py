@@ -57,6 +57,28 @@ def test_all_are_asked_and_waited_for() -> None:
     with_stock(check)
 
 
+def test_many_files_are_asked_about_in_turns() -> None:
+    """PROTOCOL section 6: nothing blocks the loop, and no early answer ends the wait for the rest."""
+
+    async def check(stock: Stock, pipe: Pipe) -> None:
+        urls = list(stock._sizes)
+        job = asyncio.create_task(stock.ask(["x", "y", "nobody"]))
+        await asyncio.sleep(0)
+        assert 0 < len(pipe.sent) <= 8
+        for _, message in list(pipe.sent):
+            assert isinstance(message, InvReq)
+            stock.heard("x", Inv(url=message.url, have=[]))
+        await settle()
+        assert len(pipe.sent) == 2 * len(urls)
+        assert not job.done()
+        for id in ("x", "y"):
+            for url in urls:
+                stock.heard(id, Inv(url=url, have=[]))
+        assert await took(job) == 0, "and nobody waits for a device that is not here"
+
+    with_stock(check, {f"toy/model@1/{n}.safetensors": 10 for n in range(30)})
+
+
 def test_not_longer_than_a_moment() -> None:
     """PROTOCOL section 6: "before dealing, 1.5 s"; what comes later is remembered for the next."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.messages.weights import NbBad, Wget, Wpart
 from pooled_nb.room.deviceroom import DeviceRoom
+from pooled_nb.room.weights.fetching import Tally
+from pooled_nb.room.weights.hashes import Word
 from pooled_nb.room.weights.means import Means
 from pooled_nb.room.weights.runner import inline
 from pooled_nb.shard import LoadSpec, Missing, Piece
@@ -205,10 +208,61 @@ def test_what_only_another_device_vouches_for_is_shown() -> None:
         assert mine, "some of it was with ada before"
         assert not set(fed.shards["bo"].fetched) & set(mine)
         assert {piece for who, of, piece in fed.wgets if (who, of) == ("bo", "ada")} == set(mine)
-        gb = sum(p.hi - p.lo for p in mine) / 1e9
-        said = f"{gb:.3g} GB of its layers came from ada; that they are right, only ada says."
+        mb = sum(p.hi - p.lo for p in mine) / 1e6
+        said = f"{mb:.3g} MB of its layers came from ada; that they are right, only ada says."
         assert bo.status().unverified == said
+        tally = Tally()
+        tally.unverified = Counter({("", ada.mesh.id): 10**9, ("", bo.mesh.id): 1_839 * 10**9})
+        assert bo._supply._doubts(tally) == (
+            "1.84 TB of its layers came from another room; that they are right, only ada and bo say."
+        )
         assert ada.status().unverified == ""
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("after", [0.2, 2.0, 5.0])
+def test_a_word_that_is_taken_back_while_it_is_fetched(after: float) -> None:
+    """DESIGN section 6: what nobody vouches for (any more) is not loaded, also where it came by then."""
+
+    async def scenario(fed: Fed) -> None:
+        await fed.open(host=fed_host(HUB), hub=True, net=SimNetwork(bandwidth=200_000.0))
+        ada = await fed.add("ada", hub=True)
+        await fed.rooms.host.start()
+        await asyncio.sleep(1)
+        blocks = HUB.of(*fed.layers("ada"))[2:]
+        bo = await fed.add("bo", hub=True, gb=0.05)
+        starting = asyncio.ensure_future(fed.rooms.host.start())
+        for _ in range(1_000):
+            if [1 for who, of, _ in fed.wgets if (who, of) == ("bo", "ada")]:
+                break
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(after)
+        came = fed.shards["bo"].holdings.came.keys() & set(blocks)
+        assert bool(came) == (after == 5.0)
+        fed.rooms.host._weights._word._lied(ada.mesh.id)
+        await starting
+        mine = {piece for piece in HUB.of(*fed.layers("bo")) if piece in blocks}
+        assert mine
+        assert mine <= set(fed.shards["bo"].fetched), "the hub's, all of it"
+        assert bo.status().unverified == ""
+
+    play(scenario)
+
+
+def test_what_stays_missing_although_it_came() -> None:
+    """PROTOCOL section 6: "Any failure falls back to the network": the room is not asked without end."""
+
+    async def scenario(fed: Fed) -> None:
+        await fed.open()
+        await fed.add("ada", hub=True)
+        holdings = fed.shards["ada"].holdings
+        holdings.counts = lambda piece, spec: (  # type: ignore[method-assign]  # the shard sees it otherwise
+            piece != HUB.blocks[-1] and ToyHoldings.counts(holdings, piece, spec)
+        )
+        await asyncio.wait_for(fed.rooms.host.start(), 300)
+        assert HUB.blocks[-1] in fed.shards["ada"].fetched
+        assert [p for _, _, p in fed.wgets].count(HUB.blocks[-1]) == 2
 
     play(scenario)
 
@@ -357,15 +411,21 @@ def test_it_comes_back_while_it_fetches(after: float) -> None:
         here = set(fed.shards["ada"].holdings.here)
         assert {LOCAL.config, LOCAL.head} <= here, "it is amidst"
         assert (len(here) > 2) == (after == 6.0)
+        place = f"local/mine@1/{LOCAL.head.name}", 5, 6
+        host._weights.read(*place, "a" * 64)
+        await asyncio.sleep(0.5)
+        assert ada._weights.known(*place) == Word("a" * 64)
         for connection in fed.rooms.net.connections(ada.mesh.id, host.mesh.id):
             connection.become("failed")
         broke = asyncio.get_running_loop().time()
         await asyncio.sleep(0.05)
+        assert ada._weights.known(*place) is None, "what the host takes back now is not heard"
         worker = ada._lending.worker
         assert worker is not None
         assert (worker.trouble, worker.progress is None) == ("", False), "its load goes on"
         await starting
         took = asyncio.get_running_loop().time() - broke
+        assert ada._weights.known(*place) == Word("a" * 64), "it is told again before its load"
         rest = sum(p.hi - p.lo for p in LOCAL.of(*fed.layers("ada")) if p not in here)
         assert took < rest / 200_000 + 8, "it is asked again as soon as it is back, and not after a stall"
         assert host.status().state == "online"
@@ -603,6 +663,29 @@ def test_progress_never_goes_back_and_is_said() -> None:
         assert not [m for m in heard if not 0 <= m <= 100]
 
     play(scenario)
+
+
+def test_hashes_are_named_in_turns() -> None:
+    """PROTOCOL section 6, ``nb-hash``: of a whole model that was read from the hub; the loop is not held."""
+
+    async def scenario(fed: Fed) -> None:
+        await fed.open(host_gb=1.0)
+        await fed.rooms.host.start()
+        supply, spec = fed.rooms.host._supply, fed.shards["host"].spec
+        assert spec is not None
+        named: list[int] = []
+        supply._others.read = lambda url, lo, hi, sha256: named.append(lo)  # type: ignore[method-assign]
+        naming = asyncio.create_task(supply._name(spec, MANY.blocks))
+        turns: list[int] = []
+        for _ in range(100):
+            before = len(named)
+            await asyncio.sleep(0)
+            turns.append(len(named) - before)
+        await naming
+        assert named == [piece.lo for piece in MANY.blocks]
+        assert max(turns) <= 8
+
+    play(scenario, MANY)
 
 
 def test_parts_of_nothing_are_nothing() -> None:

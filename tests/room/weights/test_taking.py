@@ -17,9 +17,11 @@ from pooled_nb.errors import ModelNotFound
 from pooled_nb.mesh.clock import LoopClock
 from pooled_nb.mesh.messages import Message
 from pooled_nb.mesh.messages.weights import Wack, Wget, Wpart
+from pooled_nb.room.weights.giving import Giving
 from pooled_nb.room.weights.runner import inline
-from pooled_nb.room.weights.taking import ACK, STALL_S, WIN, How, Order, Taken, Taking
+from pooled_nb.room.weights.taking import ACK, ACK_S, STALL_S, WIN, How, Order, Taken, Taking
 from pooled_nb.shard import Piece
+from tests.room.weights.pipe import Pipe
 from tests.room.weights.toyfiles import ToyHoldings, ToyIncoming, ToyModel
 from tests.sim.clock import simulate
 
@@ -169,6 +171,69 @@ def test_fifteen_seconds_without_a_byte() -> None:
         assert asyncio.get_running_loop().time() - began == pytest.approx(STALL_S)
         assert bench.line.heard(Wack) == [Wack(id=1, cancel=True)]
         assert bench.holdings.parts[bench.piece] == bench.data[:PART]
+
+    run(scenario)
+
+
+class SlowPipe(Pipe):
+    """A link to "me" that carries so many bytes of weights a second."""
+
+    def __init__(self, taking: Callable[[], Taking], rate: float) -> None:
+        super().__init__()
+        self._taking, self._rate, self._free_at = taking, rate, 0.0
+        self._waiting = 0
+        self.link("me")
+
+    async def send_bulk(self, *what: Any, **more: Any) -> bool:
+        for _ in range(1_000):
+            if self._waiting <= 2:
+                break
+            await asyncio.sleep(0.1)
+        return await super().send_bulk(*what, **more)
+
+    def _part(self, to: str, part: Wpart) -> None:
+        loop = asyncio.get_running_loop()
+        self._free_at = max(self._free_at, loop.time()) + 0.001 + len(part.data or b"") / self._rate
+        self._waiting += 1
+        loop.call_at(self._free_at, self._arrived, part)
+
+    def _arrived(self, part: Wpart) -> None:
+        self._waiting -= 1
+        self._taking().heard("a", part)
+
+
+@pytest.mark.parametrize("rate", [20_000.0, 6_000.0])
+def test_over_a_slow_link(rate: float) -> None:
+    """PROTOCOL section 6, ``ai-wack``: both ends see that a slow range goes on; it is asked for once."""
+
+    async def scenario(bench: Bench) -> None:
+        giving = Giving(
+            out=SlowPipe(lambda: bench.taking, rate),
+            clock=LoopClock(),
+            holdings=ToyHoldings(MODEL, MODEL.pieces),
+            runner=inline,
+            gives=True,
+            asks=lambda id: id == "me",
+            model=lambda: ("toy/model", "1"),
+        )
+
+        class ToGiver(Line):
+            def send(self, to: str, message: Message) -> bool:
+                self.said.append(message)
+                if isinstance(message, Wget):
+                    giving.asked("me", message)
+                elif isinstance(message, Wack):
+                    giving.acknowledged("me", message)
+                return True
+
+        bench.line = ToGiver()
+        bench.taking = Taking(outbox=bench.line, clock=LoopClock(), run=inline)
+        assert await bench.take() == Taken(How.HERE)
+        assert len(bench.line.heard(Wget)) == 1
+        assert len(bench.line.heard(Wack)) <= BLOCK / min(PART, rate * ACK_S) + 1, (
+            "and not each part of a fast one"
+        )
+        await giving.close()
 
     run(scenario)
 

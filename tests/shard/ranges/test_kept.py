@@ -83,7 +83,8 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
         assert [kept.repo for kept in ranges.models()] == ["o/in-use"]
     ranges.prune(0)
     assert ranges.models() == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["locks", "models"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["locks", "models", "trash"]
+    assert not os.listdir(tmp_path / "trash")
 
 
 def test_what_is_held_twice_goes_before_models_do(tmp_path: Path) -> None:
@@ -248,3 +249,43 @@ def test_a_gate_that_is_held_for_very_long(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(ModelNotFound, match="has been removing"):
             model.put_small("config.json", b"{}")
     model.put_small("config.json", b"{}")
+
+
+def test_two_that_delete_at_once_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DESIGN section 6: safe for several kernels: one empties the trash while another moves a model there."""
+    ranges = Ranges(tmp_path)
+    for repo in ("a/b", "c/d"):
+        fill(ranges.model(repo, "main").file("m.safetensors", 100), (0, 100))
+    assert ranges.delete("c/d") > 0
+    replace = os.replace
+
+    def late(source: Path, target: Path) -> None:
+        if target.parent.name == "trash":
+            Ranges(tmp_path).prune(1 << 40)  # another kernel, between the making of the folder and the move
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", late)
+    assert ranges.delete("a/b") > 0
+    assert ranges.models() == []
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_whole_is_what_lacks_no_file_of_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 6: whole or not: files of which nothing came count too, also by the hub's own cache."""
+    commit, index = "0" * 40, "model.safetensors.index.json"
+    model = Ranges(tmp_path / "ranges").model("org/model", commit)
+    fill(model.file("a.safetensors", 300), (0, 300))
+    said = {"metadata": {"total_size": 290}, "weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+    snapshot = tmp_path / "hub" / "models--org--model" / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (kept,) = Ranges(tmp_path / "ranges").models()
+    assert (kept.total, kept.whole) == (300, True), "as far as is known"
+    (tmp_path / "blob").write_bytes(msgspec.json.encode(said))
+    os.link(tmp_path / "blob", snapshot / index)
+    (kept,) = Ranges(tmp_path / "ranges").models()
+    assert (kept.total, kept.whole) == (290, False)
+    fill(model.file("b.safetensors", 50), (0, 50))
+    assert Ranges(tmp_path / "ranges").models()[0].whole

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+import sys
+from pathlib import Path, PureWindowsPath
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pooled_nb.errors import ModelNotFound
-from pooled_nb.shard import open_holdings
+from pooled_nb.shard import FileFact, open_holdings
 from pooled_nb.shard.pieces import Piece
-from pooled_nb.shard.ranges import Ranges
+from pooled_nb.shard.ranges import Ranges, disk
+from pooled_nb.shard.ranges.segments import segment_name
 
 HOSTILE = [
     *("..", "../x", "/etc/passwd", "a/../../b", "C:\\x", "c:x", "a\0b", "", ".", " ", "a/b/c", "/", "a//b"),
@@ -106,3 +109,53 @@ def test_case_does_not_mix_two_models(tmp_path: Path) -> None:
     piece.write(b"12345")
     piece.finish()
     assert two.held() == []
+
+
+HASH = "0123456789abcdef" * 4
+NO_HASH = [
+    "",
+    HASH[:63],
+    HASH + "0",
+    HASH.upper(),
+    HASH[:63] + "g",
+    HASH + "\n",
+    "\\\\host\\share",
+    "../../x",
+]
+
+
+@pytest.mark.parametrize("odd", NO_HASH)
+def test_what_is_no_hash_leads_nowhere(tmp_path: Path, odd: str) -> None:
+    """PROTOCOL section 6: a deal's hash names a folder of the cache: another text there is refused."""
+    for fact in ({"size": 1, "sha256": odd}, {"size": 1, "sample": odd}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(fact, FileFact)
+    assert msgspec.convert({"size": 1, "sha256": HASH, "sample": None}, FileFact).sha256 == HASH
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "config.json").write_bytes(b"{}")
+    model = Ranges(tmp_path / "cache").model("a/b", "main")
+    assert model.small("config.json", odd) is None
+    looked = list[Path]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "regular_size", looked.append)
+        assert model.small("config.json", str(outside)) is None
+        assert not looked, "a path that a room named is not looked at"
+
+
+def test_paths_of_windows_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN section 6: paths of Windows are 260 letters at most, but for those written in another form."""
+    assert disk.extended("C:\\a b\\c") == "\\\\?\\C:\\a b\\c"
+    assert disk.extended("\\\\host\\share\\c") == "\\\\?\\UNC\\host\\share\\c"
+    assert disk.extended("\\\\?\\C:\\a") == "\\\\?\\C:\\a"
+    model = Ranges(tmp_path).model("o" * 40 + "/" + "m" * 56, HASH[:40])
+    file = model.file("model-00001-of-00100.safetensors", 1 << 40)
+    name = segment_name((1 << 40) - (16 << 20), 1 << 40, HASH, True)
+    inside = file._folder.relative_to(tmp_path) / name
+    cache = PureWindowsPath("C:/Users/somebody.with.a.name/AppData/Local/pooled_nb/Cache/ranges")
+    assert len(str(cache / inside)) > 259, "else the other form would not be needed"
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert str(Ranges(tmp_path).root).startswith("\\\\?\\")
+    monkeypatch.undo()
+    said = disk.in_words(OSError(5, "no"), Path(disk.extended("C:\\x")), 0)
+    assert said.what == "The cache folder C:\\x cannot be used: no."
