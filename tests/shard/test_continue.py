@@ -41,9 +41,9 @@ class OneByOne(ThreadShard):
 
     lock = threading.Lock()
 
-    def _do(self, job: protocol.AnyJob, report: Progress) -> object:
+    def _do(self, number: int, job: protocol.AnyJob, report: Progress) -> object:
         with self.lock:
-            return super()._do(job, report)
+            return super()._do(number, job, report)
 
 
 class Room:
