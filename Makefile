@@ -19,15 +19,18 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PYTEST := $(BIN)/python -m pytest
 # Side by side, a process a core: tests/sides.py says which.
 SIDES := -n logical --maxprocesses=4
+# These of tests/e2e wait for what happens and not for a time: beside others they only take longer.
+PATIENT := $(addprefix tests/e2e/test_,bad_input.py benchmarks.py browser.py host_again.py lying_server.py npm_peer.py)
 # Real rooms, kernels and terminals, on real clocks: one at a time, with the cores for themselves.
-CLOCKS := tests/e2e tests/front tests/notebooks tests/shaper
+CLOCKS := $(filter-out $(PATIENT),$(wildcard tests/e2e/test_*.py)) \
+          $(wildcard $(addprefix tests/front/test_,*_kernel.py room_notebook.py terminal*.py))
 # Folders with a package-lock.json of their own.
 PEER := tests/e2e/js
 VITEST := tests/widgets/js
 # What finds the browser leaves its path there.
 CHROMIUM := $(VENV)/.chromium
 
-.PHONY: demo lab test setup setup-test lint types test-light test-rest js test-lab nbval test-kernels \
+.PHONY: demo lab test setup setup-test lint types test-light test-rest js test-lab nbval test-kernels test-gpu \
         fuzz sim chaos soak bench docs protocol notebooks chromium coturn hooks help clean npm
 .DEFAULT_GOAL := demo
 # Each part is made for all the cores; side by side they would only disturb each other.
@@ -73,6 +76,10 @@ nbval: $(VENV)/.ready-test                ## the examples that need no other giv
 test-kernels: $(VENV)/.ready-test chromium  ## the notebook parts with several versions of ipykernel
 	POOLED_CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/python tools/kernels.py --pip='$(PIP_EXTRA)' --test
 
+# A process for each of them has a context of its own on the device.
+test-gpu: $(if $(GPU_PYTHON),,$(VENV)/.ready-test)  ## what needs a CUDA device; GPU_PYTHON=python3: a Python that has all of it
+	POOLED_TEST_DEVICE=cuda $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -n logical --maxprocesses=8 $(GPU_TESTS)
+
 fuzz: $(VENV)/.ready-test                 ## what comes from the network, N=1000000 times nearly right
 	$(BIN)/python -m tests.fuzz.runs --n $(or $(N),1000000)
 
@@ -86,7 +93,7 @@ soak: $(VENV)/.ready-test                 ## a link at 1 % loss for MINUTES=10: 
 	$(BIN)/python -m tests.shaper.soak --minutes $(or $(MINUTES),10)
 
 bench: $(VENV)/.ready-test                ## each benchmark in short, one after the other
-	for name in room panel engine gate chaos wire weights; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+	for name in room panel engine quant gate chaos wire weights; do $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
 
 docs: $(VENV)/.ready-docs                 ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

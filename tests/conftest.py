@@ -35,6 +35,8 @@ def pytest_configure() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+    # Set where no image is to grow: each of hundreds of processes would compile all of the package anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_XDIST_WORKER" in os.environ:  # torch is not imported yet
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 

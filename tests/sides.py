@@ -1,8 +1,9 @@
 """How tests are shared out over processes: ``pytest -n 2`` (pytest-xdist), as ``make test`` runs them.
 
-A file is run by one process, in its order, so that its fixtures are made once. The seeds of the simulator
-need nothing of one another, and fill what is left. What runs on real clocks (rooms of several processes,
-kernels, terminals) is not shared out at all: beside others it would time out (`CLOCKS` in the Makefile).
+A file is run by one process, in its order, so that its fixtures are made once. The seeds of the simulator,
+and the models of ``make test-gpu``, need nothing of one another, and fill what is left. What runs on real
+clocks (rooms that are frozen, killed and cut off, kernels and terminals that somebody types at) is not shared
+out at all: beside others it would time out (`CLOCKS` in the Makefile).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-APART = ("tests/sim/test_seeds.py",)
+APART = ("tests/sim/test_seeds.py", "tests/gpu/test_exact.py", "tests/gpu/test_graphs.py")
 
 
 def side(nodeid: str) -> str:

@@ -28,7 +28,8 @@ from pooled_nb.room.deviceroom import DeviceRoom
 from pooled_nb.room.doorfacts import NetworkChoice
 from pooled_nb.room.hostroom import HostRoom
 from pooled_nb.shard import Shard
-from pooled_nb.shard.door import Sampled
+from pooled_nb.shard.door import Loaded, LoadSpec, Progress, Sampled
+from pooled_nb.shard.pieces import Missing
 from pooled_nb.shard.process import ProcessShard
 
 PACE_S = float(os.environ.get("POOLED_CHAOS_PACE", "0"))
@@ -37,12 +38,28 @@ TOY = os.environ.get("POOLED_CHAOS_TOY", "")
 """Compute with the toy instead of torch, which takes seconds to start: the tokens of its answers."""
 
 
+def say(**what: Any) -> None:
+    """One line for whoever started this process."""
+    print(json.dumps({"at": time.monotonic(), **what}), flush=True)
+
+
 class Paced(ProcessShard):
-    """A shard that takes its time over each token, and is the real one in all else."""
+    """A shard that takes its time over each token, and is the real one in all else.
+
+    It tells when it is asked what it lacks of its layers, ``looks``, and when it is to read them, ``reads``.
+    """
 
     async def sample(self, *args: Any, **options: Any) -> Sampled:
         await asyncio.sleep(PACE_S)
         return await super().sample(*args, **options)
+
+    async def load(self, spec: LoadSpec, progress: Progress | None = None) -> Loaded:
+        say(heard="reads", lo=spec.lo, hi=spec.hi)
+        return await super().load(spec, progress)
+
+    async def missing(self, spec: LoadSpec, progress: Progress | None = None) -> Missing:
+        say(heard="looks", lo=spec.lo, hi=spec.hi)
+        return await super().missing(spec, progress)
 
 
 def open_shard(process: bool = True) -> Shard:
@@ -82,8 +99,8 @@ class Program:
             task.add_done_callback(self.tasks.discard)
 
     def say(self, **what: Any) -> None:
-        """One line for whoever started this process."""
-        print(json.dumps({"at": time.monotonic(), **what}), flush=True)
+        """See `say`."""
+        say(**what)
 
     async def obey(self, order: dict[str, Any]) -> None:
         """Do one thing, and answer."""

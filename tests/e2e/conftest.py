@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chaosroom import Question, Stage, talker
+from tests.e2e.chaosroom import Question, Rooms, Stage, talker
 
 
 @pytest.fixture(scope="package")
@@ -39,3 +39,11 @@ def alone(
     yield answer  # ended with this folder's tests: others count the processes that are left
     for stage in stages:
         stage.close()
+
+
+@pytest.fixture(scope="package")
+def rooms(tmp_path_factory: pytest.TempPathFactory, tiny: tuple[Path, list[int]]) -> Iterator[Rooms]:
+    """Rooms on this machine, without a network between; one that is whole serves the next file, too."""
+    made = Rooms(lambda: Stage(tmp_path_factory.mktemp("rooms"), *tiny))
+    yield made
+    made.close()

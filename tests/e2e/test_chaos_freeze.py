@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -20,13 +19,6 @@ pytestmark = [pytest.mark.timeout(240), POSIX]
 
 Alone = Callable[[Question], str]
 GREEDY = Question("And at night?", seed=None)
-
-
-@pytest.fixture(scope="module")
-def rooms(tmp_path_factory: pytest.TempPathFactory, tiny: tuple[Path, list[int]]) -> Iterator[Rooms]:
-    made = Rooms(lambda: Stage(tmp_path_factory.mktemp("freeze"), *tiny))
-    yield made
-    made.close()
 
 
 def freeze(

@@ -1,6 +1,7 @@
 """Real kernels that start again in the middle of an answer (PROTOCOL sections 3 and 8, CASES).
 
-A restart as the menu of a notebook does it, by which a kernel is asked to end, or one after a kill.
+A restart as the menu of a notebook does it, by which a kernel is asked to end, or one after a kill. The
+first for a host and for a worker is what `make test` has in ``tests/front/test_restart_kernel.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pooled_nb.demo.kernels import Kernel, kernels
 from tests.e2e.chaos import FULL, ROOT
 from tests.e2e.chaosroom import PACE_S, QUESTION, Question
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), FULL]
 
 Alone = Callable[[Question], str]
 Tiny = tuple[Path, list[int]]
@@ -85,7 +86,7 @@ async def two(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Two]:
         yield await Two(host, worker, tiny).open()
 
 
-@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=FULL)])
+@pytest.mark.parametrize("kill", [False, True])
 async def test_the_kernel_of_a_worker_starts_again(two: Two, alone: Alone, kill: bool) -> None:
     """PROTOCOL section 3, dead links: its cell runs again, and it takes its seat by its pass. One that was
     asked to end has said that it leaves, so that it holds layers from the next deal on.
@@ -101,12 +102,7 @@ async def test_the_kernel_of_a_worker_starts_again(two: Two, alone: Alone, kill:
 
 @pytest.mark.parametrize(
     ("asker", "kill"),
-    [
-        ("worker", False),
-        pytest.param("worker", True, marks=FULL),
-        pytest.param("host", False, marks=FULL),
-        pytest.param("host", True, marks=FULL),
-    ],
+    [("worker", False), ("worker", True), ("host", False), ("host", True)],
 )
 async def test_the_kernel_of_a_host_starts_again(two: Two, alone: Alone, asker: str, kill: bool) -> None:
     """CASES: the same worker object serves again without a rerun, and the host gets its code back. PROTOCOL

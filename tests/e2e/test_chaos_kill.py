@@ -7,7 +7,7 @@ out of memory.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,13 +20,6 @@ pytestmark = [pytest.mark.timeout(240), POSIX]
 
 Alone = Callable[[Question], str]
 KILLS = 20
-
-
-@pytest.fixture(scope="module")
-def rooms(tmp_path_factory: pytest.TempPathFactory, tiny: tuple[Path, list[int]]) -> Iterator[Rooms]:
-    made = Rooms(lambda: Stage(tmp_path_factory.mktemp("kill"), *tiny))
-    yield made
-    made.close()
 
 
 def ended(asked: Asked, alone: Alone) -> None:
@@ -49,6 +42,28 @@ def test_a_worker_is_killed_at_the_fifth_token_and_again_at_the_seventeenth(
     ended(asked, alone)
     assert stage.layers() == layers
     assert stage["bo"].process.poll() is None
+    stage.shown(QUESTION, asked.text)
+
+
+@pytest.mark.parametrize("asker", ["ana", pytest.param("host", marks=FULL)])
+def test_the_host_is_killed_and_resumed(rooms: Rooms, alone: Alone, asker: str) -> None:
+    """PROTOCOL section 8, host resume; CASES: the same worker object serves again without a rerun."""
+    stage = rooms("ana", "bo")
+    layers = stage.layers()
+    asked = stage.ask(QUESTION, asker)
+    asked.until(40)
+    stage.host.kill()
+    shown = asked.text
+    stage.replace("host", stage.process("host"))
+    said = stage.host.call("resume", code=stage.code)
+    assert said["link"] == stage.link
+    if asker == "host":
+        assert said["asked"] == [QUESTION.text]
+        asked = stage.ask(QUESTION)
+    ended(asked, alone)
+    assert asked.text.startswith(shown)
+    assert stage.layers() == layers
+    assert all(stage[name].process.poll() is None for name in ("ana", "bo"))
     stage.shown(QUESTION, asked.text)
 
 
@@ -108,40 +123,28 @@ def test_what_computes_is_killed_alone(rooms: Rooms, alone: Alone, who: str) -> 
     assert any("memory" in notice for notice in stage[who].notices)
 
 
-def test_what_computes_is_killed_while_it_loads(rooms: Rooms, alone: Alone) -> None:
-    """PROTOCOL section 6, ``ai-share``: killed while loading: half its share, or without it."""
+@pytest.mark.parametrize("when", [pytest.param("looks", marks=FULL), "reads"])
+def test_what_computes_is_killed_while_it_loads(rooms: Rooms, alone: Alone, when: str) -> None:
+    """PROTOCOL section 6, ``ai-share``: killed while loading: half its share, or without it.
+
+    From ``ai-load`` on, that is: as its process looks for what it lacks of its layers, or as it reads them.
+    A room is shown as loading before that, when its devices are asked what they have of the model.
+    """
     stage = rooms("ana", start=False)
+    ana = stage["ana"]
+    [child] = ana.children()
+    if when == "looks":
+        child.suspend()  # else it has looked before it is killed
     dealing = stage.host.tell("start")
-    stage["ana"].until_state("loading")
-    for child in stage["ana"].children():
-        child.kill()
+    ana.until(lambda: any(said.get("heard") == when for said in ana.said), f"that it {when}")
+    child.kill()
     stage.host.answer(dealing)
+    [why] = [notice for notice in stage.host.notices if "was killed" in notice]
+    assert why.startswith("ana was killed while it loaded")
     asked = stage.ask(QUESTION)
     ended(asked, alone)
     held = stage.layers()["ana"]
     assert held is None or held[1] - held[0] < 3
-
-
-@pytest.mark.parametrize("asker", ["ana", pytest.param("host", marks=FULL)])
-def test_the_host_is_killed_and_resumed(rooms: Rooms, alone: Alone, asker: str) -> None:
-    """PROTOCOL section 8, host resume; CASES: the same worker object serves again without a rerun."""
-    stage = rooms("ana", "bo")
-    layers = stage.layers()
-    asked = stage.ask(QUESTION, asker)
-    asked.until(40)
-    stage.host.kill()
-    shown = asked.text
-    stage.replace("host", stage.process("host"))
-    said = stage.host.call("resume", code=stage.code)
-    assert said["link"] == stage.link
-    if asker == "host":
-        assert said["asked"] == [QUESTION.text]
-        asked = stage.ask(QUESTION)
-    ended(asked, alone)
-    assert asked.text.startswith(shown)
-    assert stage.layers() == layers
-    assert all(stage[name].process.poll() is None for name in ("ana", "bo"))
-    stage.shown(QUESTION, asked.text)
 
 
 class Gauge:

@@ -65,7 +65,7 @@ class Links:
 class Bench:
     """A worker, its links, and the shards it was given."""
 
-    def __init__(self, shard: ToyShard | None = None, *, lends: float = 1.0) -> None:
+    def __init__(self, shard: ToyShard | None = None, *, lends: float = 1.0, supply: Any = None) -> None:
         self.links = Links()
         self.shards = [shard or ToyShard()]
         self.loads: list[Any] = []
@@ -77,6 +77,7 @@ class Bench:
             lends_gb=lends,
             max_download_gb=20.0,
             on_change=lambda: None,
+            supply=supply,
         )
         self._count(self.shard)
 
@@ -132,9 +133,14 @@ def load(number: int = 1, *, lo: int = 2, hi: int = 4, after: str = "host", **mo
     return msgspec.structs.replace(message, **more)
 
 
-def run(scenario: Callable[[Bench], Awaitable[None]], shard: Callable[[], ToyShard] = ToyShard) -> None:
+def run(
+    scenario: Callable[[Bench], Awaitable[None]],
+    shard: Callable[[], ToyShard] = ToyShard,
+    *,
+    supply: Any = None,
+) -> None:
     async def whole() -> None:
-        bench = Bench(shard())
+        bench = Bench(shard(), supply=supply)
         await scenario(bench)
         await bench.worker.close()
 

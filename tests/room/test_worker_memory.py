@@ -80,13 +80,26 @@ def test_memory_that_runs_out_while_it_runs_gives_the_layers_back(what: str) -> 
     run(scenario)
 
 
-@pytest.mark.parametrize("when", ["loading", "running", "idle"])
+class Fetches:
+    """What brings a shard's pieces before it reads them; it takes two seconds."""
+
+    asks = False
+
+    async def load(self, shard: ToyShard, spec: Any, progress: Any) -> Any:
+        await asyncio.sleep(2)
+        return await shard.load(spec, progress)
+
+
+@pytest.mark.parametrize("when", ["told", "fetching", "loading", "linking", "running", "idle"])
 def test_a_shard_that_dies_is_told_once(when: str) -> None:
     """PROTOCOL section 6, *(nb)* ``killed``: the host hears of it, whatever it does."""
 
     async def scenario(bench: Bench) -> None:
-        bench.worker.load(load(7))
-        await asyncio.sleep(1 if when == "loading" else 10)
+        bench.links.dial_s = 2.0
+        bench.worker.load(load(7, after="next"))
+        await asyncio.sleep({"told": 0, "fetching": 1, "loading": 3, "linking": 6}.get(when, 10))
+        assert len(bench.loads) == (when not in ("told", "fetching"))
+        assert (bench.worker.layers is not None) == (when in ("linking", "running", "idle"))
         if when == "running":
             bench.frame(1, reset=True)
             await asyncio.sleep(1)
@@ -101,7 +114,23 @@ def test_a_shard_that_dies_is_told_once(when: str) -> None:
         assert bench.worker.layers == (2, 4)
         assert bench.shards[-1].spec is not None, "the new process holds them"
 
-    run(scenario, lambda: ToyShard(delay=3.0))
+    run(scenario, lambda: ToyShard(delay=3.0), supply=Fetches())
+
+
+def test_one_that_dies_before_it_is_told_to_load_loads_all_of_it() -> None:
+    """PROTOCOL section 6, ``ai-share``: halved is what was killed while loading, and nothing was loaded."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.dies()
+        await asyncio.sleep(1)
+        assert "memory ran out" in bench.worker.trouble
+        bench.worker.load(load(7))
+        await asyncio.sleep(10)
+        assert not bench.links.heard(deal.Error)
+        assert len(bench.links.heard(deal.Ready)) == 1
+        assert (bench.worker.layers, bench.worker.trouble) == ((2, 4), "")
+
+    run(scenario, supply=Fetches())
 
 
 def test_one_that_dies_while_the_host_is_away_loads_again_when_it_is_back() -> None:
