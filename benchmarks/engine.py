@@ -1,9 +1,11 @@
 """The engine: against ``generate``, guessing ahead over a slow wire, the first token, and what caches take.
 
-``python -m benchmarks.engine [--quick] [--json]``. SmolLM2-135M, bf16, greedy, one thread a process. Rooms
-are processes on this machine over WebRTC on loopback, whose datagrams leave late (`benchmarks.delay`); the
-first token is measured with frames that leave late, too: over links that are ready for them.
-Guessing is measured on an edit (a text written again with a word changed), most of which is in the prompt.
+``python -m benchmarks.engine [--quick] [--json] [--gpu]``; where there is a CUDA device
+`benchmarks.engine_gpu` follows, and ``--gpu`` runs that alone. SmolLM2-135M, bf16, greedy, one thread a
+process. Rooms are processes on this machine over WebRTC on loopback, whose datagrams leave late
+(`benchmarks.delay`); the first token is measured with frames that leave late, too: over links that are ready
+for them. Guessing is measured on an edit (a text written again with a word changed), most of which is in the
+prompt.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pooled_nb as pooled
+from benchmarks import engine_gpu
 from benchmarks.delay import set_delay
 from benchmarks.report import Row, report
 from benchmarks.rooms import Workers, inspect, one_device, wait_for
@@ -228,17 +231,40 @@ def measure(*, quick: bool) -> list[Row]:
     return rows + caches(facts)
 
 
+def on_a_gpu(*, quick: bool) -> list[Row]:
+    """The rows of a CUDA device; they need no model of the hub."""
+    plan = engine_gpu.PLAN["quick" if quick else "full"]
+    return engine_gpu.measure(list(plan), quick=quick)
+
+
+def has_gpu() -> bool:
+    """Whether a shard computes on a CUDA device here."""
+
+    async def kind() -> str:
+        shard = open_shard()
+        try:
+            return (await shard.device()).kind
+        finally:
+            await shard.close()
+
+    return asyncio.run(kind()) == "cuda"
+
+
 def main() -> None:
     """Measure, then report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rows: ends within a minute on 2 cores")
     parser.add_argument("--json", action="store_true", help="only the line for programs")
+    parser.add_argument("--gpu", action="store_true", help="only what is measured on a CUDA device")
     args = parser.parse_args()
     os.environ["POOLED_THREADS"] = "1"
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with tempfile.TemporaryDirectory() as runtime:
         os.environ["POOLED_RUNTIME_DIR"] = runtime
-        report("engine", measure(quick=args.quick), as_json=args.json)
+        rows = [] if args.gpu else measure(quick=args.quick)
+        if args.gpu or has_gpu():
+            rows += on_a_gpu(quick=args.quick)
+        report("engine", rows, as_json=args.json)
 
 
 if __name__ == "__main__":

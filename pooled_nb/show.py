@@ -16,7 +16,7 @@ from pooled_nb.errors import SignalingDown
 from pooled_nb.mesh import specs
 from pooled_nb.mesh.codes import shown
 from pooled_nb.room import linkwords
-from pooled_nb.room.sentences import DRAFTS, layer_range, listed
+from pooled_nb.room.sentences import DRAFTS, QUANT, layer_range, listed
 from pooled_nb.settings_text import WHO
 
 if TYPE_CHECKING:
@@ -130,11 +130,19 @@ def _facts(status: Status) -> str:
         parts.append("fast mode, not exact")
     if status.model and status.kv == "q8":
         parts.append("caches in int8")
+    if status.model and status.quant in QUANT:
+        parts.append(f"{QUANT[status.quant]} ({status.quant}), other text than with 16-bit ones")
     if guesses := DRAFTS.get(status.drafts):
         parts.append(guesses)
     if status.waiting:
         parts.append(f"{status.waiting} waiting")
     return " · ".join(parts)
+
+
+def _runs(status: Status) -> str:
+    """What this device's own layers run on, and how."""
+    over = status.state in ("loading", "closed")
+    return f"Computes here: {status.runs}" if status.runs and not over else ""
 
 
 def _chat(status: Status) -> str:
@@ -195,7 +203,8 @@ def _more(status: Status) -> list[str]:
     known = door_text.trust(status.trust, status.digits) if open_ else ""
     waits = _recovers(status) if open_ else ""
     own = download_text.here(status)
-    parts = (*own, waits, _invites(status), *asking, known, _facts(status), _slow(status), _chat(status))
+    facts = (_facts(status), _runs(status), _slow(status))
+    parts = (*own, waits, _invites(status), *asking, known, *facts, _chat(status))
     return [text for text in parts if text]
 
 

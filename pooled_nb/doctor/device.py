@@ -63,7 +63,14 @@ def judge(device: Device) -> list[Finding]:
         _memory(facts),
         _dtypes(facts),
     ]
-    if device.nvidia and facts.kind != "cuda":
+    if facts.note:
+        found[0] = Finding(
+            what="device",
+            mark="warn",
+            result=f"{facts.kind}: {facts.name}; {facts.note.rstrip('.')}",
+            todo="Install torch's build for the GPU's driver, or set POOLED_DEVICE=cpu.",
+        )
+    elif device.nvidia and facts.kind != "cuda":
         found[0] = Finding(
             what="device",
             mark="warn",

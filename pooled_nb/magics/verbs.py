@@ -144,6 +144,7 @@ VERBS: dict[str, Verb] = {
                 what="numbers of the model, like bfloat16",
             ),
             _choice("--kv", ("f16", "q8"), "how caches are kept; q8: about half the memory, other tokens"),
+            _choice("--quant", ("int8", "int4"), "keep weights in fewer bits: less memory, other tokens"),
             Option(
                 names=("--draft",),
                 value="MODEL",

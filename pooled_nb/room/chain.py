@@ -18,6 +18,7 @@ from pooled_nb.room.drafting import Drafting
 from pooled_nb.room.flights import Flights
 from pooled_nb.room.laps import Laps, Verdict
 from pooled_nb.room.losses import AGAIN, LapFailed, LapLost
+from pooled_nb.room.paces import FrameKind, kind_of
 from pooled_nb.room.prefill import IN_FLIGHT, Cut, Fed, cut
 from pooled_nb.shard import Columns, Control, Prompt, Shard
 
@@ -55,6 +56,8 @@ class Chain:
         States after an answer that are kept then.
     drafting
         Decides how far to guess ahead; None: one token a lap.
+    ran
+        Called with kind and compute milliseconds of each frame of the host's layers.
     """
 
     def __init__(
@@ -74,7 +77,9 @@ class Chain:
         keeps: bool = False,
         recent: int = RECENT,
         drafting: Drafting | None = None,
+        ran: Callable[[FrameKind, float], None] = lambda kind, ms: None,
     ) -> None:
+        self._ran = ran
         self.workers = tuple(workers)
         self.laps = Laps(epoch)
         self.fed = Fed()
@@ -340,6 +345,7 @@ class Chain:
         columns = Columns(pos=c.pos, n=c.n, wide=c.wide)
         alone = not self.workers
         ran = await self._shard.forward(columns, control, tokens=tokens, last=alone and prefill)
+        self._ran(kind_of(batch=kind is Kind.HIDDEN_B, spec=control.spec), ran.ms)
         self._check(failures)
         if alone:
             future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -33,4 +33,5 @@ def chain_of(deal: Deal, *, dealer: Dealer, settings: Settings, mesh: Mesh, epoc
         keeps=dealer.ckpt,
         recent=settings.checkpoints,
         drafting=Drafting(exact=dealer.exact, drafter=bool(dealer.drafts)) if settings.speculate else None,
+        ran=dealer.ran,
     )

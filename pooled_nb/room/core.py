@@ -208,8 +208,12 @@ class Status(Struct, frozen=True, kw_only=True):
     dtype: str = ""
     kv: str = "f16"
     """How caches are kept: ``f16`` (the room's dtype) or ``q8`` (a class of exactness of its own)."""
+    quant: str = ""
+    """How linear weights are kept: ``int8-row``, ``int4-g128`` (classes of their own), or as they are."""
     drafts: str = ""
     """What can draft besides prompt lookup: ``model``, ``layers``, or nothing."""
+    runs: str = ""
+    """Where this device's own layers lie and how it computes them, in words; empty: nothing is to be said."""
     need_gb: float = 0.0
     """What the model needs in this room (weights and caches, GB); 0: not known here."""
     signaling: str = ""

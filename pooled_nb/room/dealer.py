@@ -18,12 +18,13 @@ from pooled_nb.room.checkpoints import RECENT
 from pooled_nb.room.dealing import Deal, Fixed, Split, can_hold, choose, grew, lenders, make_deal
 from pooled_nb.room.loading import Trouble
 from pooled_nb.room.loadmessage import load_message
+from pooled_nb.room.paces import FrameKind, Pace, Paces
 from pooled_nb.room.shares import Less, Shares, Without
 from pooled_nb.room.sizing import Drafts, Form, need_gb, size_of
 from pooled_nb.room.starting import OnProgress, Start
 from pooled_nb.room.weights.hostside import HostWeights
 from pooled_nb.room.weights.supply import Supply
-from pooled_nb.shard import ModelFacts, Shard
+from pooled_nb.shard import QUANT_CLASSES, ModelFacts, Shard
 
 QUIET_S = 6.0
 """Who was silent for so long gets no layers: devices ping every 2.5 s (PROTOCOL section 3)."""
@@ -36,7 +37,8 @@ KILLED = "it was killed while it loaded or computed."
 class Settings:
     """What the room's creator chose; it holds whatever happens. ``ctx`` counts tokens.
 
-    ``kv``: how caches are kept. ``drafts``: what drafts on the host, besides what the conversation holds.
+    ``kv``: how caches are kept. ``quant``: how linear weights are kept.
+    ``drafts``: what drafts on the host, besides what the conversation holds.
     ``speculate``: laps may guess ahead. ``checkpoints``: states after an answer that devices keep.
     ``copies``: what disk copies of them are kept under; empty: there are none.
     """
@@ -48,6 +50,7 @@ class Settings:
     lends_gb: float
     dtype: str | None = None
     kv: str = "f16"
+    quant: str = ""
     drafts: Drafts = field(default_factory=Drafts)
     speculate: bool = True
     checkpoints: int = RECENT
@@ -65,6 +68,8 @@ class Dealer:
         Counts what was sent of deals: see `is_current`.
     shares
         Who was killed, and holds less since.
+    paces, pace
+        How fast each device computes, and what this one would say of itself.
     order
         Passes of those who held layers last, as they followed each other; also before a restart of this host.
     start
@@ -78,6 +83,8 @@ class Dealer:
     drafts, note
         What can draft besides prompt lookup (``model``, ``layers`` or nothing), and what the host's person
         should know of it.
+    runs
+        Where the host's own layers lie and how it computes them, in words.
     """
 
     def __init__(
@@ -100,11 +107,12 @@ class Dealer:
         self.model = model
         self.exact = settings.exact
         self.ckpt = False
-        self.drafts = self.note = ""
+        self.drafts = self.note = self.runs = ""
         self._mesh, self._clock, self._settings = mesh, clock, settings
         self._new_shard, self._on_shard_died = new_shard, on_shard_died
         self._shard_dead, self._weights, self._supply = False, weights, supply
         self.shares = Shares()
+        self.paces, self.pace = Paces(), Pace()
         self._vanished: dict[str, str] = {}
         """Who was taken for killed since its link was gone: the id that it had, by its pass."""
         self.order: list[str] = []
@@ -127,7 +135,7 @@ class Dealer:
         """GB that the model needs here: weights and caches, and what drafts."""
         s = self._settings
         drafts = Drafts(s.drafts.model, self.deal.draft_layers) if self.deal else s.drafts
-        return need_gb(self.model, Form(self.dtype, s.kv), s.ctx, drafts)
+        return need_gb(self.model, Form(self.dtype, s.kv, s.quant), s.ctx, drafts)
 
     @property
     def changed(self) -> bool:
@@ -162,9 +170,11 @@ class Dealer:
             exact=self.exact,
             dtype=s.dtype,
             kv=s.kv,
+            quant=s.quant,
             drafts=s.drafts,
             fixed=self._fixed,
             excluded=out,
+            layer_ms={m.id: ms for m in members if (ms := self.paces.of(self._key(m.id)))},
         )
         return replace(deal, seats=tuple(replace(seat, key=self._mesh.seat(seat.id)) for seat in deal.seats))
 
@@ -241,6 +251,9 @@ class Dealer:
         try:
             trouble = await start.run()
             self.ckpt, self.drafts, self.note = start.loading.ckpt, start.drafts, start.note
+            self.runs = start.runs
+            own = self.pace.loaded(start.layer_ms, deal.seats[0].hi, self._clock.now())
+            self.computes(self._mesh.id, own)
             return trouble
         finally:
             self._mesh.spare([])
@@ -248,7 +261,7 @@ class Dealer:
 
     def loaded(self, deal: Deal) -> None:
         """The deal stands: what the first one chose is fixed from now on (PROTOCOL section 5)."""
-        self.fix(Fixed(deal.dtype, deal.cols, deal.kv))
+        self.fix(Fixed(deal.dtype, deal.cols, deal.kv, deal.quant))
         self.order = [seat.key or seat.id for seat in deal.seats[1:]]
 
     def fix(self, fixed: Fixed) -> None:
@@ -283,6 +296,16 @@ class Dealer:
             message = load_message(self.deal, id, model=self.model, host=me, number=self.number, inv=inv)
             self._mesh.send(id, message)
 
+    def computes(self, id: str, said: wire.Telemetry | None) -> None:
+        """A device says how long it computes: it counts at the next deal."""
+        seat = self.deal.seat(id) if self.deal else None
+        if said and seat:
+            self.paces.heard(self._key(id), said.k, seat.hi - seat.lo)
+
+    def ran(self, kind: FrameKind, ms: float) -> None:
+        """This device computed a frame of its layers, in so many milliseconds."""
+        self.computes(self._mesh.id, self.pace.ran(kind, ms, self._clock.now()))
+
     def drop(self) -> None:
         """Nobody holds anything of the deal any more."""
         self.deal, self._numbers = None, {}
@@ -308,7 +331,7 @@ class Dealer:
         if deal is None or seat is None:
             return None
         drafts = Drafts(self._settings.drafts.model, deal.draft_layers)
-        size = size_of(self.model, Form(deal.dtype, deal.kv), deal.ctx, drafts)
+        size = size_of(self.model, Form(deal.dtype, deal.kv, deal.quant), deal.ctx, drafts)
         extra = size.scratch + (size.ends_bytes if id == self._mesh.id else 0)
         key = seat.key or id
         word = self.shares.killed(key, seat.name, size.held[seat.lo : seat.hi], extra, did=did, held=needed)
@@ -362,6 +385,7 @@ class Dealer:
             same=deal.one_sig and self.exact,
             dtype=deal.dtype,
             kv=deal.kv,
+            quant=QUANT_CLASSES.get(deal.quant),
         )
 
     def ready_all(self) -> wire.ReadyAll:

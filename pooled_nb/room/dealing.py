@@ -9,6 +9,7 @@ from typing import Literal
 from pooled_nb.errors import ModelTooBig
 from pooled_nb.mesh.messages.link import Member
 from pooled_nb.room.chain import ENCODING
+from pooled_nb.room.paces import alike
 from pooled_nb.room.sizing import Drafts, Form, size_of
 from pooled_nb.shard import Candidate, ModelFacts, plan_memory, plan_speed
 
@@ -59,6 +60,7 @@ class Deal:
     """Why a device that tried could not load, in its own words."""
     kv: str = "f16"
     draft_layers: int = 0
+    quant: str = ""
 
     @property
     def ranges(self) -> dict[str, list[int]]:
@@ -87,6 +89,7 @@ class Fixed:
     dtype: str
     cols: int
     kv: str = "f16"
+    quant: str = ""
 
 
 def can_hold(member: Member) -> bool:
@@ -102,14 +105,16 @@ def fits(member: Member, fixed: Fixed) -> bool:
     return nb is not None and fixed.dtype in nb.dtypes and nb.cols >= fixed.cols
 
 
-def choose(members: Sequence[Member], model: ModelFacts, dtype: str | None, kv: str = "f16") -> Fixed:
+def choose(
+    members: Sequence[Member], model: ModelFacts, dtype: str | None, kv: str = "f16", quant: str = ""
+) -> Fixed:
     """The dtype that all of these run natively, the model's own first, and the widest prompt frames."""
     offers = [m.meta.nb for m in members if m.meta.nb]
     order = [dtype] if dtype else [d for d in dict.fromkeys((model.dtype, *DTYPES)) if d in ENCODING]
     common = next((d for d in order if all(d in nb.dtypes for nb in offers)), "float32")
     most = COLS_CPU if any(nb.device == "cpu" for nb in offers) else COLS_GPU
     narrowest = min((nb.cols for nb in offers), default=COLS_CPU)
-    return Fixed(dtype or common, max(c for c in COLS if c <= min(most, max(narrowest, COLS[0]))), kv)
+    return Fixed(dtype or common, max(c for c in COLS if c <= min(most, max(narrowest, COLS[0]))), kv, quant)
 
 
 def lenders(members: Sequence[Member], host: str, split: Split) -> dict[str, float]:
@@ -134,9 +139,11 @@ def make_deal(
     exact: bool,
     dtype: str | None = None,
     kv: str = "f16",
+    quant: str = "",
     drafts: Drafts | None = None,
     fixed: Fixed | None = None,
     excluded: Mapping[str, str] | None = None,
+    layer_ms: Mapping[str, float] | None = None,
 ) -> Deal:
     """Deal the model's layers over the devices of the roster.
 
@@ -148,12 +155,16 @@ def make_deal(
         What the room's creator wants; None: the model's own where every device has it.
     kv
         How caches are kept: ``f16`` or ``q8``.
+    quant
+        How linear weights are kept: ``int8``, ``int4``, or as they are (empty).
     drafts
         What is to draft on the host. The model's own draft layers give way where they do not fit.
     fixed
         What the first start fixed; None at the first start.
     excluded
         Devices that could not load in this start, by id, with the reason.
+    layer_ms
+        Milliseconds a layer, by id, of the devices that were measured.
 
     Raises
     ------
@@ -166,7 +177,7 @@ def make_deal(
     wanted = drafts or Drafts()
 
     def deal(able: Sequence[Member], fixed: Fixed) -> Deal:
-        way = _Way(members, host, model, fixed, split, ctx, exact, wanted, excluded)
+        way = _Way(members, host, model, fixed, split, ctx, exact, wanted, excluded, alike(layer_ms or {}))
         try:
             return _deal(able, way)
         except ModelTooBig:
@@ -178,10 +189,10 @@ def make_deal(
         # The fewest hops are wanted anyway: a device that lacks the model's dtype must not slow the others.
         own = [m for m in able if m.id == host or _native(m, model)]
         try:
-            return deal(own, choose(own, model, dtype, kv))
+            return deal(own, choose(own, model, dtype, kv, quant))
         except ModelTooBig:
             pass
-    fixed = fixed or choose(able, model, dtype, kv)
+    fixed = fixed or choose(able, model, dtype, kv, quant)
     return deal([m for m in able if m.id == host or fits(m, fixed)], fixed)
 
 
@@ -198,6 +209,7 @@ class _Way:
     exact: bool
     drafts: Drafts
     excluded: Mapping[str, str]
+    layer_ms: Mapping[str, float]
 
 
 def _native(member: Member, model: ModelFacts) -> bool:
@@ -206,12 +218,13 @@ def _native(member: Member, model: ModelFacts) -> bool:
 
 def _deal(able: Sequence[Member], way: _Way) -> Deal:
     fixed, host = way.fixed, way.host
-    size = size_of(way.model, Form(fixed.dtype, fixed.kv), way.ctx, way.drafts)
+    size = size_of(way.model, Form(fixed.dtype, fixed.kv, fixed.quant), way.ctx, way.drafts)
     candidates = [
         Candidate(
             id=m.id,
             name=m.name,
             lends=(m.meta.contrib_gb or 0.0) * 1e9,
+            ms=way.layer_ms.get(m.id),
             phone=m.meta.phone,
             host=m.id == host,
             pledge_max=m.meta.pledge_max * 1e9 if m.meta.pledge_max else None,
@@ -236,4 +249,5 @@ def _deal(able: Sequence[Member], way: _Way) -> Deal:
         reasons=dict(way.excluded),
         kv=fixed.kv,
         draft_layers=way.drafts.layers,
+        quant=fixed.quant,
     )

@@ -79,6 +79,8 @@ def device_status(
         tps=transcript.tps,
         dtype=held.dtype or "",
         kv=held.kv or "f16",
+        runs=worker.runs if worker and worker.layers else "",
+        quant=held.quant or "",
         need_gb=sum(held.held.values()),
         signaling=mesh.server,
         trust=trust,

@@ -125,6 +125,8 @@ class HostHears(Networking):
                 self._mending.heard(sender, message)
             case wire.Error():
                 self._on_error(sender, message)
+            case wire.Telemetry():
+                self._dealer.computes(sender, message)
             case weights.Wpart():
                 self._supply.heard(sender, message)
             case _:

@@ -16,6 +16,7 @@ from pooled_nb.room.mending import Mending
 from pooled_nb.room.weights.givenwords import given_words
 from pooled_nb.room.weights.giving import Given
 from pooled_nb.room.weights.supply import Supply
+from pooled_nb.shard import QUANT_CLASSES
 
 
 def host_status(
@@ -73,7 +74,9 @@ def host_status(
         tps=answering.tps if answering else 0.0,
         dtype=dealer.dtype,
         kv=settings.kv,
+        quant=QUANT_CLASSES.get(settings.quant, ""),
         drafts=dealer.drafts if deal else "",
+        runs=dealer.runs if deal else "",
         need_gb=dealer.need_gb,
         signaling=mesh.server,
         lobby=lobby,
@@ -117,7 +120,8 @@ def _sentence(state: State, mesh: Mesh, dealer: Dealer, answering: Answering | N
         return f"Answering {answering.answering}."
     if state == "online" and deal:
         names = [s.name for s in deal.seats]
-        return sentences.online(names, one_sig=deal.one_sig, exact=dealer.exact, kv=deal.kv)
+        quant = QUANT_CLASSES.get(deal.quant, "")
+        return sentences.online(names, one_sig=deal.one_sig, exact=dealer.exact, kv=deal.kv, quant=quant)
     return sentences.opened(len(mesh.roster) - 1, is_host=True)
 
 

@@ -6,7 +6,7 @@ from pooled_nb.mesh.messages import deal as wire
 from pooled_nb.mesh.versions import PROTOCOL
 from pooled_nb.room.chain import ENCODING
 from pooled_nb.room.dealing import Deal
-from pooled_nb.shard import KVQ, FileFact, ModelFacts
+from pooled_nb.shard import KVQ, QUANT_CLASSES, FileFact, ModelFacts
 
 
 def load_message(
@@ -49,6 +49,7 @@ def load_message(
             width=deal.width,
             cols=deal.cols,
             kvq=KVQ if deal.kv == "q8" else None,
+            quant=QUANT_CLASSES.get(deal.quant),
             prev=before,
             ranges=deal.ranges,
             inv=inv,

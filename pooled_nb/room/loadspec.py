@@ -9,7 +9,7 @@ import msgspec
 from pooled_nb.mesh.messages import deal
 from pooled_nb.mesh.versions import PROTOCOL
 from pooled_nb.room.chain import ENCODING
-from pooled_nb.shard import KV_FORMS, KVQ, FileFact, LoadSpec
+from pooled_nb.shard import KV_FORMS, KVQ, FileFact, LoadSpec, form_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ def spec_of(message: deal.Load, own: Own) -> LoadSpec | str:
         return f"Dtype {nb.dtype!r} and encoding {nb.enc!r} do not go together. Update the older device."
     if message.kv not in KV_FORMS or nb.kvq != (KVQ if message.kv == "q8" else None):
         return f"Caches kept as {message.kv!r} ({nb.kvq!r}) are not known here. Update the older device."
-    if nb.quant is not None:
+    quant = form_of(nb.quant)
+    if quant is None:
         return f"Weights kept as {nb.quant!r} are not known here. Update the older device."
     lo, hi = message.range
     if not lo < hi:
@@ -63,5 +64,6 @@ def spec_of(message: deal.Load, own: Own) -> LoadSpec | str:
         max_gb=own.lends_gb,
         max_download_gb=own.max_download_gb,
         kv=message.kv,
+        quant=quant,
         room=own.room,
     )

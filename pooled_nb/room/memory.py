@@ -155,6 +155,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     lends_gb: float = 0.0
     dtype: str | None = None
     kv: str = "f16"
+    quant: str = ""
     speculate: bool = True
     settings: ChatSettings = ChatSettings()
     started: bool = False

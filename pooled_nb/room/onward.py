@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pooled_nb.mesh.frame import Frame, Kind
+from pooled_nb.room import paces
 from pooled_nb.shard import Columns, Control, Forwarded
 
 
@@ -10,6 +11,11 @@ def columns_of(frame: Frame) -> Columns:
     """Which columns it carries, in which class of frames."""
     wide = frame.kind is Kind.HIDDEN_B and not frame.spec
     return Columns(pos=frame.pos, n=frame.n, wide=wide)
+
+
+def kind_of(frame: Frame) -> paces.FrameKind:
+    """Of which kind it is, for who measures."""
+    return paces.kind_of(batch=frame.kind is Kind.HIDDEN_B, spec=frame.spec)
 
 
 def control_of(frame: Frame) -> Control:

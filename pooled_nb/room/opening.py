@@ -39,7 +39,7 @@ from pooled_nb.room.thisdevice import (
     room_key,
 )
 from pooled_nb.room.ways import Ways
-from pooled_nb.shard import KV_FORMS, ModelFacts, Shard, lend_gb, open_shard
+from pooled_nb.shard import KV_FORMS, QUANT_CLASSES, QUANT_FORMS, ModelFacts, Shard, lend_gb, open_shard
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ async def host(
     lan: bool = False,
     dtype: str | None = None,
     kv: str = "f16",
+    quant: str | None = None,
     draft: str | None = None,
     speculate: bool = True,
     give: bool | None = None,
@@ -100,6 +101,9 @@ async def host(
     kv
         How caches are kept: ``f16`` (in the room's dtype), or ``q8`` (int8: about half the memory, and
         text of a class of its own, as exact within it).
+    quant
+        How the weights of linear layers are kept: ``int8``, ``int4`` (classes of their own, as exact within
+        them), or None: as they are.
     draft
         What guesses tokens ahead, besides text that stands there already: the hub id or folder of a small
         model with the same tokenizer; None: the model's own draft layers, if any; ``off``: nothing.
@@ -128,7 +132,7 @@ async def host(
     async with contextlib.AsyncExitStack() as undo:
         claim = taken.claim if taken else await asyncio.to_thread(keeping.claim_gate, room_code)
         undo.push_async_callback(_give_back, claim)
-        _check(dtype=dtype, kv=kv, draft=draft, speculate=speculate)
+        _check(dtype=dtype, kv=kv, quant=quant, draft=draft, speculate=speculate)
         # Whose saved gate can be had is dead, though its process's number may be another's by now.
         if taken is None and claim.saved is None and runtime.find(room_code):
             raise RoomError(
@@ -162,6 +166,7 @@ async def host(
                 lends_gb=lends,
                 dtype=dtype,
                 kv=kv,
+                quant=quant or "",
                 drafts=drafts,
                 speculate=speculate,
                 copies=room_key(room_code),
@@ -186,7 +191,7 @@ async def host(
         if taken is not None:
             room.recall(taken.room.memory)
         back = await meeting.register(room, place, claim.saved)
-        notes = [note for note in (found.note, claim.why) if note]
+        notes = [note for note in (facts.note, found.note, claim.why) if note]
         notes += [RECLAIMED if back else MOVED] if claim.saved else []
         if lan:
             announcement, why_not = await meeting.announce(room_code, place)
@@ -216,12 +221,14 @@ async def host(
     return room
 
 
-def _check(*, dtype: str | None, kv: str, draft: str | None, speculate: bool) -> None:
+def _check(*, dtype: str | None, kv: str, quant: str | None, draft: str | None, speculate: bool) -> None:
     """What no room can be is refused before anything is opened. Raises `BadOption`."""
     if dtype is not None and dtype not in ENCODINGS:
         raise BadOption(f"{dtype!r} is no dtype of a room.", f"Choose one of {', '.join(ENCODINGS)}.")
     if kv not in KV_FORMS:
         raise BadOption(f"{kv!r} is no way to keep caches.", f"Choose one of {', '.join(KV_FORMS)}.")
+    if (quant or "") not in QUANT_FORMS:
+        raise BadOption(f"{quant!r} is no way to keep weights.", f"Choose one of {', '.join(QUANT_CLASSES)}.")
     if draft not in (None, NO_DRAFTS) and not speculate:
         raise BadOption(
             "A draft model was named, and nothing is to be guessed ahead.", "Leave one of them out."
@@ -327,12 +334,12 @@ async def join(
     shard = open_shard(process=process) if lends_layers else None
     async with contextlib.AsyncExitStack() as undo:
         meta = DeviceMeta(ua="Jupyter", contrib_gb=0.0)
-        lends = 0.0
+        lends, own_note = 0.0, ""
         if shard:
             undo.push_async_callback(shard.close)
             say(0, "looking at this device")
             facts = await shard.device()
-            lends = lend_gb(facts, lend)
+            lends, own_note = lend_gb(facts, lend), facts.note
             meta = meta_of(facts, lends)
         say(60, "finding the room")
         specs, model_folder = await meeting.where(
@@ -360,8 +367,8 @@ async def join(
         undo.push_async_callback(room.leave)
         await room.join(specs, say)
         undo.pop_all()
-    if claim.why:
-        clock.call_later(0, partial(_note, room, claim.why))
+    for note in filter(None, (own_note, claim.why)):
+        clock.call_later(0, partial(_note, room, note))
     say(100, "joined")
     return room
 

@@ -71,6 +71,7 @@ class Remembering:
             lends_gb=s.lends_gb,
             dtype=s.dtype,
             kv=s.kv,
+            quant=s.quant,
             speculate=s.speculate,
             settings=answering.settings,
             # Until its first start has gone well a resumed one is not fixed: it may die again before that.
@@ -87,7 +88,7 @@ class Remembering:
         """Go on with what a process before remembered. Before `open`, and before any start."""
         self._recalled, self._seats, self.asked = memory, list(memory.seats), list(memory.asked)
         if memory.fixed_dtype:
-            self._dealer.fix(Fixed(memory.fixed_dtype, memory.fixed_cols, memory.kv))
+            self._dealer.fix(Fixed(memory.fixed_dtype, memory.fixed_cols, memory.kv, memory.quant))
         self._dealer.exact = memory.exact
         self._dealer.order = [seat.seat for seat in memory.seats]
 

@@ -55,6 +55,7 @@ async def resume(
             lan=room.opened.lan,
             dtype=memory.dtype,
             kv=memory.kv,
+            quant=memory.quant,
             draft=room.opened.draft,
             speculate=memory.speculate,
             give=room.opened.give,

@@ -22,6 +22,12 @@ class Held:
         return cls(spec, loaded.weights + loaded.cache)
 
 
+def runs(loaded: Loaded) -> str:
+    """Where its layers lie and how they are computed, for people; that a CPU computes goes without saying."""
+    placed = "" if loaded.placed.startswith("cpu (") and ", " not in loaded.placed else loaded.placed
+    return " · ".join(part for part in (placed, loaded.runs) if part)
+
+
 def holds(held: Held | None, wanted: LoadSpec) -> bool:
     """Whether that is there already, so that nothing has to be read.
 

@@ -25,6 +25,10 @@ DEALS_AGAIN = "The room deals again; the answer goes on over the devices that ar
 """What an answer waits for while layers are loaded."""
 
 
+QUANT = {"int8-row": "int8 weights", "int4-g128": "int4 weights"}
+"""How linear weights are kept: the words for `Status.quant`, by the class that the wire names."""
+
+
 def not_started(*, again: bool) -> str:
     """What comes before the reason of a start that did not work."""
     return "The new deal did not work:" if again else "The room did not start:"
@@ -56,19 +60,34 @@ def opened(others: int, *, is_host: bool) -> str:
     return f"Ready to start: {devices} here. Ask, or start the room."
 
 
-def online(names: Sequence[str], *, one_sig: bool, exact: bool, kv: str = "f16") -> str:
-    """The model is loaded; which promise about bits holds (DESIGN section 5, rule 5), and in which class."""
-    small = " with caches in int8" if kv == "q8" else ""
+def _class(quant: str) -> str:
+    return f" Answers are exact among devices of this class ({quant}), and differ from 16-bit ones."
+
+
+def online(names: Sequence[str], *, one_sig: bool, exact: bool, kv: str = "f16", quant: str = "") -> str:
+    """The model is loaded; which promise about bits holds (DESIGN section 5, rule 5), and in which class.
+
+    Parameters
+    ----------
+    kv
+        How caches are kept, as in ``ai-load``.
+    quant
+        The class of its weights, as in ``ai-load``; empty: they are as they are.
+    """
+    forms = [QUANT[quant]] if quant in QUANT else []
+    forms += ["caches in int8"] if kv == "q8" else []
+    small = f" with {listed(forms)}" if forms else ""
+    other = _class(quant) if quant in QUANT and exact else ""
     where = (
         f"Online on {names[0]}, which holds every layer"
         if len(names) == 1
         else f"Online over {listed(names)}"
     )
     if len(names) > 1 and exact and one_sig:
-        return f"{where}. The text is the same as one device alone would give{small}."
+        return f"{where}. The text is the same as one device alone would give{small}.{other}"
     where = f"{where}{small and f',{small}'}."
     if len(names) == 1:
-        return where
+        return f"{where}{other}"
     if not exact:
         return f"{where} Fast mode: the text may differ from another split's."
     return f"{where} The devices compute different bits: text is the same for this split, not another."

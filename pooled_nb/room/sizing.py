@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pooled_nb.shard import ModelFacts, ModelSize, cache_sizes
+from pooled_nb.shard import Linears, ModelFacts, ModelSize, cache_sizes, saved_bytes
 
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4}
 DRAFT_COLUMNS = 1024
@@ -13,10 +13,11 @@ DRAFT_COLUMNS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a room keeps numbers: weights in ``dtype``, caches as ``ai-load.kv`` says."""
+    """How a room keeps numbers: weights in ``dtype``, caches as ``kv`` says, linear weights as ``quant``."""
 
     dtype: str
     kv: str = "f16"
+    quant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def size_of(model: ModelFacts, form: Form, ctx: int, drafts: Drafts | None = Non
     )
     return ModelSize(
         label=f"{model.label} with {drafts.model.label}" if drafts and drafts.model else model.label,
-        layer_bytes=[_scaled(size, model, form) for size in model.layer_bytes],
+        layer_bytes=[_layer(i, model, form) for i in range(len(model.layer_bytes))],
         kv_bytes=caches.token,
         ends_bytes=_scaled(model.ends_bytes, model, form) + draft_bytes(model, form, ctx, drafts or Drafts()),
         ctx=ctx,
@@ -62,6 +63,14 @@ def draft_bytes(model: ModelFacts, form: Form, ctx: int, drafts: Drafts) -> int:
         caches = drafts.layers * numbers * ITEMSIZE[form.dtype] * min(ctx, DRAFT_COLUMNS)
         total += round(_scaled(model.draft_bytes, model, form) * part) + caches
     return total
+
+
+def _layer(number: int, model: ModelFacts, form: Form) -> int:
+    """Bytes of a layer's weights as the room keeps them."""
+    linears = model.linears[number] if number < len(model.linears) else Linears()
+    return _scaled(model.layer_bytes[number], model, form) - saved_bytes(
+        linears, form.quant, ITEMSIZE[form.dtype]
+    )
 
 
 def _scaled(size: int, model: ModelFacts, form: Form) -> int:

@@ -15,6 +15,7 @@ from pooled_nb.room.dealing import Deal
 from pooled_nb.room.loading import Loading, Trouble
 from pooled_nb.room.loadmessage import load_message
 from pooled_nb.room.outbox import Outbox
+from pooled_nb.room.same import runs
 from pooled_nb.room.sizing import Drafts, Form, draft_bytes
 from pooled_nb.room.weights.hostside import HostWeights
 from pooled_nb.room.weights.supply import Supply
@@ -45,6 +46,10 @@ class Start:
     ----------
     drafts, note
         What can draft here, and what the person should know of it, as this device's load said.
+    runs
+        Where its layers lie and how they are computed, in words.
+    layer_ms
+        What one of its layers takes here for a frame; 0: not measured.
     """
 
     def __init__(
@@ -68,7 +73,8 @@ class Start:
     ) -> None:
         self.deal = deal
         self.number = number
-        self.drafts = self.note = ""
+        self.drafts = self.note = self.runs = ""
+        self.layer_ms = 0.0
         self._draft, self._room, self._weights, self._supply = draft, room, weights, supply
         self.loading = Loading({s.id: s.name for s in deal.seats})
         self._me, self._model, self._shard, self._exact = me, model, shard, exact
@@ -112,6 +118,7 @@ class Start:
             self.loading.failed(self._me, str(error), killed=isinstance(error, ShardDied | OutOfMemory))
             return
         self.drafts, self.note = loaded.drafts, loaded.note
+        self.runs, self.layer_ms = runs(loaded), loaded.layer_ms
         self.loading.is_ready(self._me, ckpt=True)
 
     def _on_own_progress(self, pct: int, _words: str) -> None:
@@ -122,7 +129,7 @@ class Start:
         """What this device loads: its layers, the model's ends, and what drafts."""
         deal, draft = self.deal, self._draft
         # What drafts is loaded beside it, and the checkpoints that are kept leave room for it.
-        form, drafts = Form(deal.dtype, deal.kv), Drafts(draft, deal.draft_layers)
+        form, drafts = Form(deal.dtype, deal.kv, deal.quant), Drafts(draft, deal.draft_layers)
         drafting = draft_bytes(self._model, form, deal.ctx, drafts)
         return LoadSpec(
             **_files(self._model),
@@ -136,6 +143,7 @@ class Start:
             exact=self._exact,
             max_gb=self._lends_gb - drafting / 1e9,
             kv=deal.kv,
+            quant=deal.quant,
             room=self._room,
             draft=LoadSpec(
                 **_files(draft),

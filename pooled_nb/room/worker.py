@@ -18,6 +18,7 @@ from pooled_nb.room.framequeue import FrameQueue
 from pooled_nb.room.linking import Links, linked
 from pooled_nb.room.loadspec import Own, spec_of
 from pooled_nb.room.losses import FRAME, LINK, LOST
+from pooled_nb.room.paces import Pace
 from pooled_nb.room.same import Held
 from pooled_nb.room.weights.supply import Supply
 from pooled_nb.shard import Forwarded, Loaded, LoadSpec, Shard
@@ -55,6 +56,8 @@ class Worker:
         Percent, while it loads.
     trouble
         Why it holds no layers, in words with the next step; empty: nothing went wrong.
+    runs
+        Where its newest layers lie and how they are computed, in words.
     unlinked
         Why its layers are not part of the chain although it holds them.
     """
@@ -74,7 +77,7 @@ class Worker:
     ) -> None:
         self.layers: tuple[int, int] | None = None
         self.progress: int | None = None
-        self.trouble = self.unlinked = ""
+        self.trouble = self.unlinked = self.runs = ""
         self._links, self._shard, self._clock, self._on_change = links, shard, clock, on_change
         self._own, self._supply = Own(folder, lends_gb, max_download_gb, room), supply
         self._held: Held | None = None
@@ -96,6 +99,7 @@ class Worker:
         self._loading: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._frames = FrameQueue()
+        self._pace = Pace()
         self._fresh = True
         """Discard frames until one with ``reset``: after `ai-load`, and after an error."""
 
@@ -247,11 +251,14 @@ class Worker:
         try:
             loaded = await self._load_range(spec)
             self._loads, self._held = None, Held.of(spec, loaded)
+            self.runs = same.runs(loaded)
         except Exception as error:  # whatever it is, the host must hear of it
             self._loads = None
             self._give_up(error)
             return
         self.layers, self._owed = (spec.lo, spec.hi), loaded.slots
+        pace = self._pace.loaded(loaded.layer_ms, spec.hi - spec.lo, self._clock.now())
+        self._tell_pace(pace, self._coming)
         await self._link(loaded.slots, asked=self._asked_link)
 
     async def _load_range(self, spec: LoadSpec) -> Loaded:
@@ -357,7 +364,9 @@ class Worker:
                 continue
             before = frame
             try:
-                self._forward_on(message, frame, await self._forward(message, frame))
+                ran = await self._forward(message, frame)
+                self._forward_on(message, frame, ran)
+                self._tell_pace(self._pace.ran(onward.kind_of(frame), ran.ms, self._clock.now()), message)
             except (ShardDied, OutOfMemory, MemoryError) as error:
                 # The next frame would fail as this one did: what is held is given back, and dealt anew.
                 self._give_up(error)
@@ -376,6 +385,10 @@ class Worker:
         return await self._shard().forward(
             onward.columns_of(frame), onward.control_of(frame), data=frame.payload, last=last
         )
+
+    def _tell_pace(self, told: deal.Telemetry | None, message: deal.Load | None) -> None:
+        if told and message:
+            self._links.send(message.host, told)
 
     def _forward_on(self, message: deal.Load, frame: Frame, ran: Forwarded) -> None:
         if message.next != "host":

@@ -32,6 +32,7 @@ from pooled_nb.shard.lend import lend_gb
 from pooled_nb.shard.opening import open_shard
 from pooled_nb.shard.pieces import Holdings, Incoming, Missing, Piece, Sent
 from pooled_nb.shard.plan import Candidate, ModelSize, Plan, Share, plan_memory, plan_speed
+from pooled_nb.shard.quant.forms import QUANT_CLASSES, QUANT_FORMS, Linears, form_of, saved_bytes
 
 if TYPE_CHECKING:
     from pooled_nb.shard.library import (
@@ -49,6 +50,8 @@ __all__ = [
     "BUCKET",
     "KVQ",
     "KV_FORMS",
+    "QUANT_CLASSES",
+    "QUANT_FORMS",
     "CacheSizes",
     "Candidate",
     "Columns",
@@ -59,6 +62,7 @@ __all__ = [
     "Holdings",
     "Incoming",
     "KeptModel",
+    "Linears",
     "LoadSpec",
     "Loaded",
     "Missing",
@@ -79,6 +83,7 @@ __all__ = [
     "cache_sizes",
     "delete_model",
     "find_kept",
+    "form_of",
     "free_bytes",
     "kept_models",
     "lend_gb",
@@ -88,6 +93,7 @@ __all__ = [
     "plan_speed",
     "prune_models",
     "pull_model",
+    "saved_bytes",
 ]
 
 _OF_DISK = {

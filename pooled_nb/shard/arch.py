@@ -201,7 +201,8 @@ def where(module: nn.Module) -> torch.device:
     for part in module.modules():
         device = getattr(getattr(part, "_hf_hook", None), "execution_device", None)
         if device is not None:
-            return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+            # accelerate numbers the GPUs; torch takes a number as one of the accelerator it was built for.
+            return torch.device(device)
     first = next(module.parameters(), None)
     return first.device if first is not None else torch.device("cpu")
 

@@ -37,7 +37,7 @@ class SlabLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # their __in
         """Allocate, in the shape, dtype and place that the layer itself showed in its first run."""
         slab = self.slab
         self.store = open_store(
-            slab.kv, key_states, value_states, slab.capacity, self._scratch or slab.scratch
+            slab.kv, key_states, value_states, slab.columns, self._scratch or slab.scratch
         )
         self.is_initialized = True
 
@@ -49,6 +49,9 @@ class SlabLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # their __in
             SlabLayer.lazy_initialization(self, key_states, value_states)
         assert self.store is not None
         frame = self.slab.frame
+        if (targets := self.slab.targets) is not None:
+            self.store.scatter(targets, key_states, value_states)
+            return self.store.read(frame.length)
         n = frame.n
         if key_states.shape[2] != n:  # padded columns are never written
             key_states, value_states = key_states.narrow(2, 0, n), value_states.narrow(2, 0, n)
@@ -70,8 +73,11 @@ class SlabLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # their __in
         """
         keys = indexer_key_states[:, None]
         if self.index is None:
-            self.index = PlainStore(keys, keys[..., :0], self.slab.capacity)
+            self.index = PlainStore(keys, keys[..., :0], self.slab.columns)
         frame = self.slab.frame
+        if (targets := self.slab.targets) is not None:
+            self.index.scatter(targets, keys, keys[..., :0])
+            return self.index.read(frame.length)[0][:, 0]
         keys = keys.narrow(2, 0, frame.n)
         self.index.write(frame.pos, keys, keys[..., :0])
         return self.index.read(frame.length)[0][:, 0]
@@ -188,20 +194,32 @@ class Slab(Cache):
         The form keys and values are kept in: see `footprint.KV_FORMS`.
     lasting
         Numbers of layers whose columns later layers attend over too.
+    spare
+        Columns beyond the capacity, which are written and never read: pads go there.
 
     Attributes
     ----------
     frame
         The frame that runs now: where its columns go and how far it sees.
+    targets
+        ``[rows]`` int64, on the device: where each row of the frame is written, pads too. None: the frame's
+        real columns go to its place.
     watch
         Called with a layer's number and what was written of its cache.
     """
 
     def __init__(
-        self, layers: int, capacity: int, kv: str = "f16", lasting: frozenset[int] = frozenset()
+        self,
+        layers: int,
+        capacity: int,
+        kv: str = "f16",
+        lasting: frozenset[int] = frozenset(),
+        *,
+        spare: int = 0,
     ) -> None:
-        self.capacity, self.kv, self.scratch = capacity, kv, Scratch()
+        self.capacity, self.columns, self.kv, self.scratch = capacity, capacity + spare, kv, Scratch()
         self.frame = Placed(0, 1, 1, 1)
+        self.targets: torch.Tensor | None = None
         self.watch: Callable[[int, Slot], None] | None = None
         self.slabs: list[SlabLayer | StateLayer] = [
             BothLayer(self, lasting=i in lasting) for i in range(layers)

@@ -12,6 +12,7 @@ import psutil
 import torch
 import transformers
 
+from pooled_nb.shard import accelerators
 from pooled_nb.shard.compat import check_versions
 from pooled_nb.shard.door import DeviceFacts
 from pooled_nb.shard.sig import signature
@@ -21,17 +22,20 @@ _UNLIMITED = 1 << 60
 
 
 def device_kind() -> str:
-    """Return what the engine computes on, ``cuda`` or ``cpu``.
+    """Return what the engine computes on: ``cuda`` (ROCm, too), ``mps``, ``xpu`` or ``cpu``.
 
-    Other accelerators (MPS, XPU) are not computed on yet, so a machine that has one is its CPU to a room.
+    Raises
+    ------
+    BadOption
+        See `accelerators.chosen`.
     """
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return accelerators.chosen()[0]
 
 
 def device_facts() -> DeviceFacts:
     """Look, and measure: about a second after torch is loaded."""
     check_versions(str(torch.__version__), str(transformers.__version__))
-    kind = device_kind()
+    kind, note = accelerators.chosen()
     hold_threads()
     total, free = _memory(kind)
     dtypes = _native(kind)
@@ -46,6 +50,7 @@ def device_facts() -> DeviceFacts:
         threads=torch.get_num_threads(),
         torch=str(torch.__version__),
         transformers=str(transformers.__version__),
+        note=note,
     )
 
 
@@ -57,28 +62,28 @@ def hold_threads() -> None:
 
 
 def _sig(kind: str, dtypes: list[str]) -> str:
-    """One word for all dtypes that a room would choose: bits agree where it agrees (DESIGN section 5)."""
+    """One word for all dtypes that a room would choose: bits agree where it agrees (DESIGN section 5).
+
+    Several devices of one model have that of one; with other models beside it, a layer's bits depend on which
+    of them it lies on, and all of them count.
+    """
     half = next((d for d in ("bfloat16", "float16") if d in dtypes), None)
-    parts = [f"{d}={signature(kind, d)}" for d in ("float32", half) if d]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    wanted = [d for d in ("float32", half) if d]
+    each = {"\n".join(f"{d}={signature(place, d)}" for d in wanted) for place in accelerators.unlike(kind)}
+    return hashlib.sha256("\n\n".join(sorted(each)).encode()).hexdigest()[:16]
 
 
 def _native(kind: str) -> list[str]:
-    """Return the dtypes computed natively. A T4 emulates bf16, slowly: it counts as not having it."""
-    if kind == "cuda":
-        bf16 = all(
-            torch.cuda.get_device_capability(i) >= (8, 0) or torch.version.hip is not None
-            for i in range(torch.cuda.device_count())
-        )
-        return ["float32", "float16", *(["bfloat16"] if bf16 else [])]
+    """Return the dtypes computed natively."""
+    if kind != "cpu":
+        return accelerators.native(kind)
     # CPUs without bf16 instructions still read it at full memory speed, which is what decoding waits for.
     return ["float32", "bfloat16"]
 
 
 def _name(kind: str) -> str:
-    if kind == "cuda":
-        count = torch.cuda.device_count()
-        return str(torch.cuda.get_device_name(0)) + (f" ×{count}" if count > 1 else "")
+    if kind != "cpu":
+        return accelerators.name(kind)
     name = ""
     if sys.platform == "linux":
         try:
@@ -91,10 +96,7 @@ def _name(kind: str) -> str:
 
 def _memory(kind: str) -> tuple[int, int]:
     """Bytes in all and free, over all devices of the kind."""
-    if kind == "cuda":
-        pairs = [torch.cuda.mem_get_info(i) for i in range(torch.cuda.device_count())]
-        return sum(total for _, total in pairs), sum(free for free, _ in pairs)
-    return machine_memory()
+    return machine_memory() if kind == "cpu" else accelerators.memory(kind)
 
 
 def machine_memory(root: Path = Path("/")) -> tuple[int, int]:
@@ -145,14 +147,9 @@ def _copy_speed(kind: str) -> float:
         return 0.0
     best = float("inf")
     for _ in range(4):
-        _wait(kind)
+        accelerators.wait(kind)
         start = time.perf_counter()
         target.copy_(source)
-        _wait(kind)
+        accelerators.wait(kind)
         best = min(best, time.perf_counter() - start)
     return round(size / best / 1e9, 2)
-
-
-def _wait(kind: str) -> None:
-    if kind == "cuda":
-        torch.cuda.synchronize()

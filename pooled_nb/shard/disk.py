@@ -43,7 +43,8 @@ def copy_key(spec: LoadSpec, sig: str) -> str:
         The device's signature in the room's dtype (DESIGN section 5, rule 5).
     """
     model = (spec.repo, spec.revision, spec.config_sha256, spec.lo, spec.hi, spec.ends)
-    how = (spec.dtype, spec.kv, spec.width, spec.cols, spec.attn, spec.experts, spec.exact, spec.device)
+    forms = (spec.dtype, spec.kv, spec.quant)
+    how = (*forms, spec.width, spec.cols, spec.attn, spec.experts, spec.exact, spec.device)
     text = msgspec.json.encode((copyfile.MAGIC.decode(), spec.room, *model, *how, sig))
     return hashlib.blake2b(text, digest_size=20).hexdigest()
 

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 
 from pooled_nb.errors import BadQuestion
 from pooled_nb.shard.pieces import Missing, Sent
+from pooled_nb.shard.quant.forms import Linears
 
 BUCKET = 256
 """Columns of one position bucket: caches grow in these steps, and no frame crosses one (DESIGN section 5)."""
@@ -67,6 +68,8 @@ class DeviceFacts(Struct, frozen=True, kw_only=True):
         Hash of a fixed layer's output: bits agree within one ``sig`` (DESIGN section 5).
     threads
         Threads a CPU shard computes with.
+    note
+        Why an accelerator that is here is not computed on, in a sentence; mostly empty.
     """
 
     kind: str
@@ -79,6 +82,7 @@ class DeviceFacts(Struct, frozen=True, kw_only=True):
     threads: int
     torch: str
     transformers: str
+    note: str = ""
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
@@ -110,6 +114,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
         Ranges ``[lo, hi)`` that one device must hold whole: layers that share one cache.
     draft_layers, draft_bytes
         The model's own draft layers in its files (multi-token prediction), and their bytes in ``dtype``.
+    linears
+        What decides how much each layer's linear weights take in 8 or 4 bits; empty: it is not known.
     eos
         Every end-of-turn id the model's files name.
     file_bytes, ends_file_bytes
@@ -138,6 +144,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     glued: list[tuple[int, int]] = field(default_factory=list)
     draft_layers: int = 0
     draft_bytes: int = 0
+    linears: list[Linears] = field(default_factory=list)
     file_bytes: list[int] = field(default_factory=list)
     ends_file_bytes: int = 0
     note: str = ""
@@ -162,6 +169,7 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
     with the same tokenizer that drafts (whole, on the host); ``draft_layers``: how many of the model's own
     draft layers are loaded (host).
     ``sent``: what counts of what devices sent, by file: what the room vouches for.
+    ``quant``: weights of the layers as ``int8`` or ``int4`` (classes of their own); empty: as they are.
     """
 
     repo: str
@@ -187,12 +195,15 @@ class LoadSpec(Struct, frozen=True, kw_only=True):
     draft: LoadSpec | None = None
     draft_layers: int = 0
     sent: dict[str, list[Sent]] = field(default_factory=dict)
+    quant: str = ""
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
     """What was loaded: bytes of weights and of caches (states and their snapshots included), and how long
     it took. ``slots``: checkpoints read back from disk (PROTOCOL section 7). ``drafts``: what can draft
     besides prompt lookup: ``model``, ``layers`` or nothing. ``note``: what the person should know, in words.
+    ``runs``: how frames are computed, in words. ``layer_ms``: milliseconds a layer took for one frame of
+    generated text; 0: it was not measured.
     """
 
     weights: int
@@ -202,6 +213,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     slots: list[int] = field(default_factory=list)
     drafts: str = ""
     note: str = ""
+    runs: str = ""
+    layer_ms: float = 0.0
 
 
 class Columns(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from msgspec import structs
 
 from pooled_nb.errors import ModelNotSupported
@@ -91,17 +92,17 @@ class DraftModel:
         self._settle()
         if not self._catch_up():
             return []
-        data = self._run(tokens[len(self._ids) :], spec=True)
+        hidden = self._run(tokens[len(self._ids) :], spec=True)
         self._sure = len(self._ids)
         # What is guessed counts for the penalties of what is guessed after it.
         history = self._history.copy() if changes(sampling) else None
         guessed: list[int] = []
         while True:
             pos = len(self._ids) - 1
-            guessed += self._engine.sample(data, pos=pos, n=1, sampling=sampling, history=history)
+            guessed += self._engine.draw(hidden, pos=pos, sampling=sampling, history=history)
             if len(guessed) == most or guessed[-1] in self._ends:
                 return guessed
-            data = self._run(guessed[-1:])
+            hidden = self._run(guessed[-1:])
 
     def close(self) -> None:
         """Free weights and caches."""
@@ -137,16 +138,16 @@ class DraftModel:
             self._pace.took(n, self._clock() - start)
         return True
 
-    def _run(self, tokens: list[int], *, spec: bool = False) -> bytes:
-        """Read tokens: the hidden state of the last one."""
+    def _run(self, tokens: list[int], *, spec: bool = False) -> torch.Tensor:
+        """Read tokens: the hidden state of the last one, ``[1, dim]``, which never leaves the device."""
         pos, n = len(self._ids), len(tokens)
         control, self._control = structs.replace(self._control, spec=spec), Control()
         columns = Columns(pos=pos, n=n, wide=not spec)
-        data = self._engine.forward(columns, control, tokens=tokens, data=None, last=True).data
+        hidden = self._engine.run(columns, control, tokens=tokens)
         if spec:
             self._spec = (pos, pos + n)
         self._ids += tokens
-        return data
+        return hidden
 
 
 def load_model(

@@ -6,7 +6,7 @@ own ``forward`` runs over a stand-in for its body that hands on the hidden state
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,9 @@ from torch import nn
 
 from pooled_nb.errors import ModelNotSupported, WrongNumbers
 from pooled_nb.shard.arch import OTHER_MODEL, Parts, where
+from pooled_nb.shard.graphs.recorder import Recorder, recorder_for
+from pooled_nb.shard.handover import all_finite
+from pooled_nb.shard.headpass import HeadPass, Scores
 from pooled_nb.shard.packed import pack_all
 
 ROWS = 4
@@ -60,9 +63,18 @@ class Ends:
     ----------
     width
         Columns of a narrow frame in exact mode; 0: as many rows as there are columns (fast mode).
+    recorder
+        Finds what records the head on its device.
     """
 
-    def __init__(self, model: Any, parts: Parts, width: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        parts: Parts,
+        width: int,
+        *,
+        recorder: Callable[[torch.device], Recorder | None] = recorder_for,
+    ) -> None:
         head = model.get_output_embeddings()  # asked first: it looks through the body
         norm = getattr(parts.base, parts.norm)
         setattr(parts.base, parts.norm, nn.Identity())
@@ -83,6 +95,8 @@ class Ends:
         # A tied head is the embedding, which is looked up in plain order: packing it would hold it twice.
         if not any(p is head.weight for p in parts.base.parameters()):
             pack_all(model)
+        self._recorder = recorder(self.device) if _lies_on(model, self.device) else None
+        self._passes: dict[int, HeadPass] = {}
 
     @property
     def head(self) -> nn.Module:
@@ -93,6 +107,32 @@ class Ends:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of all columns: ``[n, vocab]``; see `rows`."""
         return torch.stack(list(self.rows(hidden)))
+
+    @torch.inference_mode()
+    def scores(self, hidden: torch.Tensor) -> Iterator[Scores]:
+        """Logits that stay on the device, pass by pass of the head; nothing waits for it.
+
+        Parameters
+        ----------
+        hidden
+            ``[n, dim]``, after the last layer, on any device.
+
+        Yields
+        ------
+        Scores
+            Of the next columns; good until the next pass.
+        """
+        step = self._rows or hidden.shape[0]
+        for i in range(0, hidden.shape[0], step):
+            # In fast mode one column is what nearly every frame has; others are rare, and of all numbers.
+            recorder = self._recorder if self._rows or step == 1 else None
+            if step not in self._passes:
+                head = HeadPass(self._scored, step, self.device, recorder)
+                if recorder is None:
+                    yield head(hidden[i : i + step])
+                    continue
+                self._passes[step] = head
+            yield self._passes[step](hidden[i : i + step])
 
     @torch.inference_mode()
     def rows(self, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -117,17 +157,32 @@ class Ends:
         for i in range(0, hidden.shape[0], step):
             for logits in self._head(hidden[i : i + step], step):
                 # One by one: what a wrong draft gives does not fail the token before it.
-                if not bool(torch.isfinite(logits).all()):
-                    raise WrongNumbers(
-                        "NaN or infinity was produced here, by the final norm or the head.",
-                        "Start the room in another dtype (bfloat16 or float32), or check the model's files.",
-                    )
+                if not all_finite(logits):
+                    raise wrong_numbers()
                 yield logits
 
     def _head(self, hidden: torch.Tensor, rows: int) -> torch.Tensor:
         n = hidden.shape[0]
         if n < rows:
             hidden = torch.cat((hidden, hidden[-1:].expand(rows - n, -1)))
-        out = self._model(inputs_embeds=hidden[None].to(self.device), use_cache=False)
-        logits: torch.Tensor = out.logits[0, :n]
-        return logits.float().cpu()
+        return self._scored(hidden.to(self.device))[:n].float().cpu()
+
+    def _scored(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Norm and head over rows on their device: ``[rows, vocab]``, in the model's dtype."""
+        logits: torch.Tensor = self._model(inputs_embeds=hidden[None], use_cache=False).logits[0]
+        return logits
+
+
+def wrong_numbers() -> WrongNumbers:
+    """What is said of a column whose logits are not finite."""
+    return WrongNumbers(
+        "NaN or infinity was produced here, by the final norm or the head.",
+        "Start the room in another dtype (bfloat16 or float32), or check the model's files.",
+    )
+
+
+def _lies_on(model: nn.Module, device: torch.device) -> bool:
+    """Whether all weights stay on a device: what accelerate fetches has another address each time."""
+    return all(p.device == device for p in model.parameters()) and not any(
+        hasattr(module, "_hf_hook") for module in model.modules()
+    )

@@ -12,19 +12,24 @@ import torch
 
 from pooled_nb.errors import FrameRefused, ModelNotSupported, ShardError, WrongArrived
 from pooled_nb.shard import disk, diskfolder
+from pooled_nb.shard.accelerators import empty_caches
 from pooled_nb.shard.arch import Parts, attention, max_ctx, read_config
 from pooled_nb.shard.damage import refuse_damage
 from pooled_nb.shard.device import device_kind
 from pooled_nb.shard.door import BUCKET, Columns, Control, Forwarded, Loaded, LoadSpec, Sampling
+from pooled_nb.shard.drawer import Drawer
 from pooled_nb.shard.ends import Ends
 from pooled_nb.shard.faults import let_go, memory_ran_out, no_memory
 from pooled_nb.shard.footprint import KV_FORMS, cache_sizes, range_bytes
 from pooled_nb.shard.frames import Rules
+from pooled_nb.shard.handover import Handover, all_finite
 from pooled_nb.shard.history import History
 from pooled_nb.shard.kept import cache_folder
 from pooled_nb.shard.loader import load_range
+from pooled_nb.shard.pace import layer_ms
 from pooled_nb.shard.packed import PackedLinear, pack_all
-from pooled_nb.shard.sampling import draw_columns
+from pooled_nb.shard.quant.forms import QUANT_FORMS
+from pooled_nb.shard.quant.linear import QuantLinear
 from pooled_nb.shard.sig import signature
 from pooled_nb.shard.sizes import kept
 from pooled_nb.shard.stage import Stage
@@ -52,6 +57,8 @@ class Engine:
         self.on_spare: Callable[[int, torch.Tensor], None] | None = None
         self._stage: Stage | None = None
         self._ends: Ends | None = None
+        self._handover = Handover("cpu")
+        self._drawer: Drawer | None = None
         self._dtype = torch.float32
         self._embeds = False
         self._key = ""
@@ -101,11 +108,16 @@ class Engine:
             raise ModelNotSupported(
                 f"The dtype {spec.dtype[:40]!r} is not computed here.", f"Use {', '.join(DTYPES)}."
             )
-        for wanted, known in ((spec.attn, ATTENTION), (spec.experts, EXPERTS), (spec.kv, KV_FORMS)):
+        for wanted, known in (
+            (spec.attn, ATTENTION),
+            (spec.experts, EXPERTS),
+            (spec.kv, KV_FORMS),
+            (spec.quant, QUANT_FORMS),
+        ):
             if wanted not in known:
                 raise ModelNotSupported(
                     f"The room asks to compute with {wanted[:60]!r}, which is not done here.",
-                    f"Use {', '.join(known)}.",
+                    f"Use {', '.join(word for word in known if word)}.",
                 )
         dtype = DTYPES[spec.dtype]
         device = _device(spec.device)
@@ -135,6 +147,7 @@ class Engine:
                 experts=spec.experts if spec.exact else None,
                 device=device,
                 max_gb=spec.max_gb,
+                quant=spec.quant,
                 cache_bytes=caches,
                 progress=read,
                 tensors=tensors,
@@ -146,12 +159,18 @@ class Engine:
             pack_all(parts.list())
             stop()
             stage = _stage(parts, spec, rules, dtype, lasting)
+            pace = layer_ms(stage, embeds=spec.ends)
+            handover = Handover(device)
+            drawer = Drawer(ends, handover) if ends else None
+            if drawer:
+                drawer.warm(torch.zeros((1, stage.dim), dtype=dtype))
         except Exception as error:
             if not no_memory(error):
                 raise
             raise memory_ran_out(error, f"while loading layers {spec.lo + 1} to {spec.hi}") from error
         stop()
         self._stage, self._ends, self._dtype, self._embeds = stage, ends, dtype, spec.ends
+        self._handover, self._drawer = handover, drawer
         weights, cache = _nbytes(model, parts.base), stage.slab.nbytes()
         # With the snapshots that come with the first draft.
         taken = weights + max(cache, caches)
@@ -164,6 +183,8 @@ class Engine:
             seconds=time.monotonic() - start,
             placed=_placed(parts),
             slots=slots,
+            runs=stage.runs,
+            layer_ms=pace,
         )
 
     def _keep(self, spec: LoadSpec, device: str, spare: int | None) -> list[int]:
@@ -210,8 +231,24 @@ class Engine:
         FrameRefused, WrongNumbers
             See `Stage.forward`.
         """
-        stage = self._need()
         start = time.perf_counter()
+        hidden = self.run(columns, control, tokens=tokens, data=data, last=last)
+        n = hidden.shape[0]
+        packed = self._handover.down(hidden)
+        ms = (time.perf_counter() - start) * 1000
+        return Forwarded(data=packed, pos=columns.pos + columns.n - n, n=n, ms=ms)
+
+    def run(
+        self,
+        columns: Columns,
+        control: Control,
+        *,
+        tokens: list[int] | None,
+        data: bytes | memoryview | None = None,
+        last: bool = True,
+    ) -> torch.Tensor:
+        """As `forward`, but the hidden states stay where they are: ``[n, dim]``, until the next frame."""
+        stage = self._need()
         if self._embeds:
             given = self._tokens(tokens, columns.n, stage)
         else:
@@ -221,10 +258,7 @@ class Engine:
             if self.on_spare is not None:
                 self.on_spare(columns.pos, hidden)
             hidden = hidden[-1:]
-        n = hidden.shape[0]
-        packed = _pack(hidden)
-        ms = (time.perf_counter() - start) * 1000
-        return Forwarded(data=packed, pos=columns.pos + columns.n - n, n=n, ms=ms)
+        return hidden
 
     def sample(
         self,
@@ -248,17 +282,22 @@ class Engine:
         WrongNumbers
             NaN or infinity arrived, or came out of norm or head.
         """
-        stage, model_ends = self._need(), self.ends
+        stage, drawer = self._need(), self._draws()
         if drafts is not None and len(drafts) != n - 1:
             raise FrameRefused(f"{n} columns have {n - 1} drafts, and {len(drafts)} came.", "Send it again.")
         hidden = self._states(data, n, stage.dim)
-        if not bool(torch.isfinite(hidden).all()):
+        if not all_finite(hidden):
             raise WrongArrived(
                 "NaN or infinity arrived here, before the final norm.",
                 "Look at the last device of the chain.",
             )
-        rows = (row.numpy() for row in model_ends.rows(hidden))
-        return draw_columns(rows, sampling, pos, history or History(), drafts, ends)
+        return drawer.draw(hidden, sampling, pos, history or History(), drafts, ends)
+
+    def draw(
+        self, hidden: torch.Tensor, *, pos: int, sampling: Sampling, history: History | None = None
+    ) -> list[int]:
+        """As `sample`, from hidden states of `run`, wherever they are: ``[n, dim]``."""
+        return self._draws().draw(hidden, sampling, pos, history or History())
 
     @property
     def vocab(self) -> int:
@@ -283,17 +322,16 @@ class Engine:
             self._forget()
         if self._stage is None:
             return
-        self._stage = self._ends = self.on_spare = None
+        self._stage = self._ends = self._drawer = self.on_spare = None
+        self._handover = Handover("cpu")
         gc.collect()  # the slab and its layers know each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        empty_caches()
 
     def relieve(self, error: BaseException) -> None:
         """Free what a job held that failed for lack of memory, or was stopped: the next finds all of it."""
         let_go(error)
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        empty_caches()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -311,13 +349,18 @@ class Engine:
         """Norm and head; only the host has them."""
         self._need()
         if self._ends is None:
-            raise FrameRefused("This device holds no head, so it draws no tokens.", "Ask the host.")
+            raise _no_head()
         return self._ends
 
     def _need(self) -> Stage:
         if self._stage is None:
             raise ShardError("No layers are loaded here.", "Load the model first.")
         return self._stage
+
+    def _draws(self) -> Drawer:
+        if self._drawer is None:
+            raise _no_head()
+        return self._drawer
 
     def _tokens(self, tokens: list[int] | None, n: int, stage: Stage) -> torch.Tensor:
         if tokens is None or n < 1 or len(tokens) != n:
@@ -329,7 +372,7 @@ class Engine:
             raise FrameRefused(
                 f"The frame has a token outside the {vocab} of the vocabulary.", "Send it again."
             )
-        return torch.tensor(tokens, dtype=torch.int64)
+        return self._handover.tokens(tokens)
 
     def _states(self, data: bytes | memoryview | None, n: int, dim: int) -> torch.Tensor:
         want = n * dim * self._dtype.itemsize
@@ -338,7 +381,7 @@ class Engine:
             raise FrameRefused(
                 f"{n} hidden states of {dim} numbers are {want} bytes, and {got} came.", "Send it again."
             )
-        return torch.frombuffer(bytearray(data), dtype=self._dtype).view(n, dim)
+        return self._handover.states(data, self._dtype).view(n, dim)
 
 
 def _stage(parts: Parts, spec: LoadSpec, rules: Rules, dtype: torch.dtype, lasting: frozenset[int]) -> Stage:
@@ -371,9 +414,8 @@ def _caches(config: Any, spec: LoadSpec, dtype: torch.dtype) -> tuple[int, froze
     return range_bytes(sizes, spec.lo, spec.hi, spec.ctx), frozenset(i - spec.lo for i in inside)
 
 
-def _pack(hidden: torch.Tensor) -> bytes:
-    plain = hidden.contiguous().cpu()
-    return plain.view(-1).view(torch.uint8).numpy().tobytes()
+def _no_head() -> FrameRefused:
+    return FrameRefused("This device holds no head, so it draws no tokens.", "Ask the host.")
 
 
 def _device(wanted: str) -> str:
@@ -386,7 +428,8 @@ def _device(wanted: str) -> str:
 def _nbytes(*modules: torch.nn.Module) -> int:
     """Bytes of the modules' weights; a tied or shared one counts once."""
     held = {id(p): p.nbytes for module in modules for p in module.parameters()}
-    packed = {id(m): m.nbytes for module in modules for m in module.modules() if isinstance(m, PackedLinear)}
+    kinds = (PackedLinear, QuantLinear)
+    packed = {id(m): m.nbytes for module in modules for m in module.modules() if isinstance(m, kinds)}
     return sum(held.values()) + sum(packed.values())
 
 

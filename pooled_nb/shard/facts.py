@@ -50,6 +50,7 @@ def model_facts(found: Found) -> ModelFacts:
         kv_rows=arch.kv_rows,
         state_bytes=arch.state_bytes,
         glued=arch.glued,
+        linears=arch.linears,
         draft_layers=draft_layers,
         draft_bytes=draft_bytes,
         file_bytes=file_bytes,

@@ -21,6 +21,9 @@ class Store(Protocol):
     def write(self, pos: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Keep columns ``[pos, pos + n)``; what stood there is gone."""
 
+    def scatter(self, columns: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Keep row ``i`` as column ``columns[i]`` (int64, on the device): where that is no number yet."""
+
     def read(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Columns ``[0, length)`` in the room's dtype: good until the next read, of any layer."""
 
@@ -99,6 +102,11 @@ class PlainStore:
         self.keys.narrow(2, pos, keys.shape[2]).copy_(keys)
         self.values.narrow(2, pos, values.shape[2]).copy_(values)
 
+    def scatter(self, columns: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """See `Store.scatter`."""
+        self.keys.index_copy_(2, columns, keys)
+        self.values.index_copy_(2, columns, values)
+
     def read(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Store.read`; these views stay good."""
         if self._seen is None or self._length != length:
@@ -142,6 +150,13 @@ class Int8Store:
             quantized, scale = quantize(given)
             numbers.narrow(2, pos, given.shape[2]).copy_(quantized)
             scales.narrow(2, pos, given.shape[2]).copy_(scale)
+
+    def scatter(self, columns: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """See `Store.scatter`."""
+        for numbers, scales, given in zip(self._numbers, self._scales, (keys, values), strict=True):
+            quantized, scale = quantize(given)
+            numbers.index_copy_(2, columns, quantized)
+            scales.index_copy_(2, columns, scale)
 
     def read(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Store.read`."""

@@ -19,11 +19,13 @@ from torch import nn
 
 from pooled_nb.errors import ModelNotFound, ModelNotSupported, ModelTooBig
 from pooled_nb.shard import compat
-from pooled_nb.shard.arch import OTHER_MODEL, Parts, find_parts, model_class, slice_config
+from pooled_nb.shard.arch import OTHER_MODEL, Parts, find_parts, model_class, skeleton, slice_config
 from pooled_nb.shard.faults import no_memory
 from pooled_nb.shard.fusing import experts_in_place
 from pooled_nb.shard.gguf.numbers import WidenedTensor, is_widened, refuse_rotary, widened_bytes
 from pooled_nb.shard.lazy import AGAIN, DTYPES, LazyTensor
+from pooled_nb.shard.quant.forms import saved_bytes
+from pooled_nb.shard.quant.loading import await_weights, finish, layer_linears
 from pooled_nb.shard.sizes import float32_patterns
 from pooled_nb.shard.stopping import Stop, never
 from pooled_nb.shard.tensormap import Entry, TensorMap, read_map
@@ -136,6 +138,7 @@ def load_range(
     experts: str | None,
     device: str,
     max_gb: float | None,
+    quant: str = "",
     cache_bytes: int = 0,
     progress: Callable[[int, int], None],
     tensors: TensorMap | None = None,
@@ -155,6 +158,9 @@ def load_range(
         How a mixture's experts are computed; None for the model's default.
     device
         ``cpu`` or an accelerator's torch name; accelerate places the range within ``max_gb``.
+    quant
+        How the weights of linear layers are kept: one of `QUANT_FORMS`. They are rounded on the CPU as they
+        are read, and all lie on one device: memory holds one of them in ``dtype`` at a time.
     cache_bytes
         What the caches of the range will take: weights and caches together stay within ``max_gb``.
     progress
@@ -179,8 +185,10 @@ def load_range(
     held = read_map(folder) if tensors is None else tensors
     total = _size(held, lo, hi, ends)
     budget = None if device == "cpu" else _budget(max_gb)
+    if budget is not None and quant:
+        budget = dict(list(budget.items())[:1])
     lent = max_gb if budget is None else sum(budget.values()) / 1e9
-    numbers = _size(held, lo, hi, ends, dtype)
+    numbers = _size(held, lo, hi, ends, dtype) - _saved(config, lo, hi, quant, dtype)
     if lent is not None:
         _fits(numbers + cache_bytes, lent, lo, hi)
     if budget is not None:
@@ -206,11 +214,15 @@ def load_range(
         for name, entry in held.entries.items()
         if entry.dtype in DTYPES or is_widened(entry)
     }
-    cls = pruned_class(
-        model_class(config), lo, hi, ends, lambda model: exact.extend(float32_patterns(model, dtype))
-    )
+
+    def made(model: Any) -> None:
+        exact.extend(float32_patterns(model, dtype))
+        if quant:
+            await_weights(model, find_parts(model).list(), quant, device)
+
+    cls = pruned_class(model_class(config), lo, hi, ends, made)
     placing: dict[str, Any] = {}
-    if budget is not None:
+    if budget is not None and not quant:
         placing = _placing(budget, numbers)
     if experts is not None:
         placing["experts_implementation"] = experts
@@ -237,6 +249,9 @@ def load_range(
     parts = find_parts(model)
     _check(model, info, held, folder)
     _refuse_unexpected(info, lo, hi)
+    if quant:
+        finish(parts.list())
+        model.to(device)
     renumber(parts, lo, hi)
     return model.eval().requires_grad_(False), parts
 
@@ -252,6 +267,15 @@ def _size(held: TensorMap, lo: int, hi: int, ends: bool, dtype: torch.dtype | No
     """Bytes of the range in the files; with a dtype, of its numbers in that one."""
     entries = (e for name, e in held.entries.items() if in_range(name, lo, hi, ends))
     return max(1, sum(_bytes_of(entry, dtype) for entry in entries))
+
+
+def _saved(config: Any, lo: int, hi: int, quant: str, dtype: torch.dtype) -> int:
+    """Bytes that the range takes less than in the dtype."""
+    if not quant:
+        return 0
+    model = skeleton(config, dtype=dtype)
+    linears = layer_linears(model, find_parts(model).list())
+    return sum(saved_bytes(layer, quant, dtype.itemsize) for layer in linears[lo:hi])
 
 
 def _bytes_of(entry: Entry, dtype: torch.dtype | None) -> int:

@@ -117,8 +117,8 @@ def check_frames(
     ModelNotSupported
         A layer gives other numbers: it masks by itself, or keeps what cannot be taken back.
     """
-    whole: list[_Seen] = []
-    with _watching(layers, whole, []):
+    whole: list[Seen] = []
+    with watching(layers, whole, []):
         own(given)
     wrong = Placed(BEFORE, padded.n + 1, max(padded.rows, padded.n + 1), padded.length, spec=True)
     frames = [Placed(0, BEFORE, BEFORE, BEFORE), wrong, padded]
@@ -128,11 +128,11 @@ def check_frames(
         feed = [seen.into[:, placed.pos : stop] for seen in whole]
         if placed.spec:
             feed = [torch.cat((x[:, :1], -x[:, 1:]), dim=1) for x in feed]
-        mine: list[_Seen] = []
-        with _watching(layers, mine, feed):
+        mine: list[Seen] = []
+        with watching(layers, mine, feed):
             run(given[placed.pos : stop], placed)
         if given.device.type != "meta" and not all(
-            _agree(wanted, got, placed.pos, n, coarse=coarse) for wanted, got in zip(whole, mine, strict=True)
+            agree(wanted, got, placed.pos, n, coarse=coarse) for wanted, got in zip(whole, mine, strict=True)
         ):
             raise ModelNotSupported(
                 f"{name} cannot be cut into frames: a layer masks by itself, or keeps a state of its own.",
@@ -140,7 +140,7 @@ def check_frames(
             )
 
 
-class _Seen:
+class Seen:
     """What went into a layer and what came out: ``[1, rows, dim]`` each."""
 
     def __init__(self, into: torch.Tensor) -> None:
@@ -148,8 +148,18 @@ class _Seen:
         self.out = into
 
 
-def _agree(wanted: _Seen, got: _Seen, pos: int, n: int, *, coarse: bool) -> bool:
-    """Whether two runs of a layer differ by rounding only, measured against what the layer adds."""
+def agree(wanted: Seen, got: Seen, pos: int, n: int, *, coarse: bool) -> bool:
+    """Whether two runs of a layer differ by rounding only, measured against what the layer adds.
+
+    Parameters
+    ----------
+    wanted, got
+        Of the model's own run from position 0, and of the frame that begins at ``pos``.
+    n
+        Columns that count.
+    coarse
+        The caches keep rounded numbers.
+    """
     out = wanted.out[0, pos : pos + n].float()
     if not bool(torch.isfinite(out).all()):
         return True  # numbers that a dtype cannot hold are told when they come from a conversation
@@ -163,7 +173,7 @@ def _agree(wanted: _Seen, got: _Seen, pos: int, n: int, *, coarse: bool) -> bool
 
 
 @contextmanager
-def _watching(layers: nn.ModuleList, seen: list[_Seen], feed: list[torch.Tensor]) -> Iterator[None]:
+def watching(layers: nn.ModuleList, seen: list[Seen], feed: list[torch.Tensor]) -> Iterator[None]:
     """Note what goes in and out of each layer; with ``feed``, its states (and pads) go in instead."""
 
     def enter(number: int) -> Any:
@@ -172,7 +182,7 @@ def _watching(layers: nn.ModuleList, seen: list[_Seen], feed: list[torch.Tensor]
             if feed:
                 known = feed[number]
                 states = torch.cat((known, known[:, -1:].expand(-1, states.shape[1] - known.shape[1], -1)), 1)
-            seen.append(_Seen(states))
+            seen.append(Seen(states))
             return ((states, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": states})
 
         return hook

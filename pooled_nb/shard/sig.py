@@ -14,6 +14,8 @@ from torch.nn import functional
 from pooled_nb.shard import attend, packed
 from pooled_nb.shard.door import BUCKET
 from pooled_nb.shard.ends import ROWS
+from pooled_nb.shard.fused import ready
+from pooled_nb.shard.quant.linear import samples
 
 DIM, INNER, HEADS, GROUPS, HEAD = 512, 1536, 8, 4, 64
 VOCAB = 2048
@@ -53,6 +55,7 @@ class _Layer:
         self.gate, self.up, self.down = weight(INNER, DIM, 4), weight(INNER, DIM, 5), weight(DIM, INNER, 6)
         small = HEADS // GROUPS
         self.head = weight(VOCAB, DIM, 10)
+        self.small = (_fixed(INNER // 4, DIM, 11) / 16).to(device, dtype)
         self.keys = _fixed(small * BUCKET, HEAD, 7).to(device, dtype).reshape(1, small, BUCKET, HEAD)
         self.values = _fixed(small * BUCKET, HEAD, 8).to(device, dtype).reshape(1, small, BUCKET, HEAD)
 
@@ -80,6 +83,17 @@ class _Layer:
         y = self._rms(x)
         return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
+    def fused(self, x: torch.Tensor) -> torch.Tensor:
+        """What fused kernels make of these rows (`pooled_nb.shard.fused`)."""
+        from pooled_nb.shard.fused import ops
+
+        n = x.shape[0]
+        rows = ops.norm(x.clone(), x, self.norm, 1e-5)
+        start = (BUCKET - n) // 2
+        positions = start + torch.arange(n, device=x.device)
+        seen = ops.attend(rows.view(n, HEADS, HEAD), self.keys, self.values, positions, BUCKET, HEAD**-0.5)
+        return ops.gate(seen.view(n, HEADS * HEAD))
+
 
 OWN = "1"
 """Version of our own arithmetic (`scans`, `attend`, `kv`): another one when its bits change."""
@@ -103,14 +117,21 @@ def signature(device: str, dtype: str) -> str:
     """
     kind: torch.dtype = getattr(torch, dtype)
     layer = _Layer(torch.device(device), kind)
+    # Layers that are fused here have other bits than those of a device without Triton.
+    fused = ready.available(torch.device(device), kind)
     # The order of sums in the model's own code is transformers'; another version may have another.
     versions = [_release(str(module.__version__)) for module in (torch, transformers)] + [OWN]
+    versions += [ready.version()] if fused else []
     digest = hashlib.sha256(" ".join((dtype, *versions)).encode())
     for rows in (WIDTH, *COLS.get(torch.device(device).type, COLS["cpu"])):
         x = _fixed(rows, DIM, 9).to(device, kind)
         for _ in range(2):
             x = layer(x)
         digest.update(_raw(x))
+        for quantized in samples(x, layer.small):
+            digest.update(_raw(quantized))
+        if fused:
+            digest.update(_raw(layer.fused(x)))
         if rows == WIDTH:  # the head runs over generated columns, in rows of its own number
             digest.update(_raw(layer.head(x[: ROWS if x.device.type == "cpu" else WIDTH])))
     return digest.hexdigest()[:16]

@@ -24,6 +24,8 @@ from pooled_nb.shard.frames import Placed
 from pooled_nb.shard.headers import INDEX
 from pooled_nb.shard.kv import PlainStore
 from pooled_nb.shard.layout import Layout
+from pooled_nb.shard.quant.forms import Linears
+from pooled_nb.shard.quant.loading import layer_linears
 from pooled_nb.shard.state import StateLayer
 from pooled_nb.shard.tensormap import main_dtype, read_map
 
@@ -66,6 +68,8 @@ class ArchFacts:
         Bytes of each layer's running state.
     glued
         See `Kept`.
+    linears
+        What decides how much each layer's linear weights take in another form.
     """
 
     arch: str
@@ -80,6 +84,7 @@ class ArchFacts:
     kv_rows: list[int]
     state_bytes: list[int]
     glued: list[tuple[int, int]]
+    linears: list[Linears]
 
 
 def facts(config_folder: Path, layouts: Iterable[Layout] = ()) -> ArchFacts:
@@ -128,6 +133,7 @@ def facts(config_folder: Path, layouts: Iterable[Layout] = ()) -> ArchFacts:
         kv_rows=keeps.rows,
         state_bytes=keeps.state,
         glued=keeps.glued,
+        linears=layer_linears(model, parts.list()),
     )
 
 

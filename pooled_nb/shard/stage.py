@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from pooled_nb.shard.disk import Copies
 from pooled_nb.shard.door import Columns, Control
 from pooled_nb.shard.faults import no_memory
 from pooled_nb.shard.frames import Act, Drop, Lane, Load, Placed, Restart, Rollback, Rules, Save
+from pooled_nb.shard.graphs import Recorder, Segment, building, recorder_for
 from pooled_nb.shard.state import StateLayer
 
 OTHER_DTYPE = "Start the room in another dtype (bfloat16 or float32), or check the model's files."
@@ -43,6 +46,13 @@ class Stage:
         It begins with tokens (the host).
     lasting
         See `Slab`.
+    recorder
+        What records frames on a device; None: `graphs.recorder_for`.
+
+    Attributes
+    ----------
+    runs
+        How frames are computed, in words; empty on a CPU.
     """
 
     def __init__(
@@ -54,6 +64,7 @@ class Stage:
         *,
         embeds: bool,
         lasting: frozenset[int] = frozenset(),
+        recorder: Callable[[torch.device], Recorder | None] | None = None,
     ) -> None:
         base: Any = parts.base
         self.base = base
@@ -63,12 +74,16 @@ class Stage:
         self.dtype = dtype
         self.dim = int(base.config.hidden_size)
         self.lane = Lane(rules)
-        self.slab = Slab(len(self.layers), rules.capacity, rules.kv, lasting)
         self._keyword = cache_keyword(self.base)
         self._device = where(base if embeds else self.layers[0])
+        records = (recorder or recorder_for)(self._device)
+        spare = int(records is not None or self._device.type == "cuda")
+        self.slab = Slab(len(self.layers), rules.capacity, rules.kv, lasting, spare=spare)
         self._inlet: torch.Tensor | None = None
         self._mixers: list[mixers.Mixer] = []
         self._rounds = False
+        self._segment: Segment | None = None
+        self.runs = ""
         hooks = [layer.register_forward_hook(self._leave) for layer in self.layers]
         if not embeds:
             hooks.append(self.layers[0].register_forward_pre_hook(self._enter, with_kwargs=True))
@@ -85,6 +100,10 @@ class Stage:
             for hook in hooks[: len(self.layers)]:
                 hook.remove()
         self.slab.clear()
+        if spare:
+            with torch.inference_mode(), quiet():
+                self._segment, self.runs = self._fixed(embeds, records)
+            self.slab.clear()
         self.checkpoints = Checkpoints(self.slab, self.lane.lost)
 
     @torch.inference_mode()
@@ -120,8 +139,8 @@ class Stage:
             for act in acts:
                 self._do(act)
             self.checkpoints.before_write(placed.pos)
-            real = self._run(given, placed)[: placed.n]
-            if not bool(torch.isfinite(real).all()):
+            real, finite = self._frame(given, placed)
+            if not finite:
                 source = self._source(given, placed)
                 raise WrongNumbers(
                     f"NaN or infinity was produced here, in {source}{_limit(self.dtype)}.", OTHER_DTYPE
@@ -163,7 +182,19 @@ class Stage:
             case Load():
                 self.checkpoints.load(act.slot)
 
+    def _frame(self, given: torch.Tensor, placed: Placed) -> tuple[torch.Tensor, bool]:
+        """Run a frame: its real columns, good until the next frame, and whether they are finite."""
+        if self._segment is None:
+            real = self._run(given, placed)[: placed.n]
+            return real, bool(torch.isfinite(real).all())
+        if not self.rules.exact:
+            # Few numbers of rows, so that few kinds of frames are recorded.
+            placed = replace(placed, rows=1 << (placed.n - 1).bit_length())
+        out = self._segment.run(given, placed)
+        return out[: placed.n], self._segment.is_finite(placed)
+
     def _run(self, given: torch.Tensor, placed: Placed) -> torch.Tensor:
+        """Run a frame by the model's own layers: all its rows."""
         if placed.rows > placed.n:
             last = given[-1:].expand(placed.rows - placed.n, *given.shape[1:])
             given = torch.cat((given, last))
@@ -293,6 +324,26 @@ class Stage:
         n = probe.COLUMNS - probe.BEFORE - 1
         rows = max(n, self.rules.width) if self.rules.exact else n
         return Placed(probe.BEFORE + 1, n, rows, self.rules.capacity)
+
+    def _fixed(self, embeds: bool, records: Recorder | None) -> tuple[Segment | None, str]:
+        """What runs frames of fixed shapes, if these layers can be run so, and what that is in words."""
+        return building.segment_of(
+            building.Layers(
+                base=self.base,
+                layers=self.layers,
+                slab=self.slab,
+                plan=self._plan,
+                rules=self.rules,
+                dim=self.dim,
+                dtype=self.dtype,
+                device=self._device,
+                mixes=bool(self._mixers),
+            ),
+            call=self._call,
+            plain=self._run,
+            sample=self._sample(embeds),
+            recorder=records,
+        )
 
     def _source(self, given: torch.Tensor, placed: Placed) -> str:
         """Name the layer in which a wrong number arose: run the frame again and look after each layer."""

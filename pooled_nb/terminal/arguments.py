@@ -276,6 +276,12 @@ def _host(host: Parser) -> None:
         "about half the memory; its tokens are others, and the same for any split",
     )
     host.add_argument(
+        "--quant",
+        choices=["int8", "int4"],
+        help="keep the weights of the layers in 8 or 4 bits a number, at a half or 0.27 of the memory of "
+        "16-bit ones; its tokens are others, and the same for any split",
+    )
+    host.add_argument(
         "--draft",
         metavar="MODEL",
         help="a small model of the same tokenizer that guesses tokens ahead on this device; off: none, and "

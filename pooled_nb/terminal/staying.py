@@ -47,6 +47,7 @@ def host(args: argparse.Namespace) -> int:
         folder=args.folder,
         dtype=args.dtype,
         kv=args.kv,
+        quant=args.quant,
         draft=args.draft,
         speculate=not args.no_speculate,
         ask=not args.no_ask,

@@ -143,10 +143,12 @@ def facts(status: Status, role: Role | None) -> str:
     need = finite(status.need_gb) or 0.0
     exact = "exact" if status.exact else "not exact" if status.state in RUNNING else ""
     small = "int8 caches" if status.kv == "q8" else ""
-    kinds = (line(status.dtype, 20), small, exact if status.layers else "")
+    weights = sentences.QUANT.get(status.quant, "")
+    kinds = (line(status.dtype, 20), weights, small, exact if status.layers else "")
     kind = ", ".join(part for part in kinds if part)
     parts = [count(status.layers, "layer") if status.layers else "", kind, gb(need) if need else ""]
     parts.append(sentences.DRAFTS.get(status.drafts, ""))
+    parts.append(line(status.runs, 120) if status.state in RUNNING else "")
     return " · ".join(part for part in (*parts, _part(status, role)) if part)
 
 
@@ -164,6 +166,9 @@ def promise(status: Status) -> str:
     if status.state not in ("online", "answering", "waiting"):
         return ""
     if status.exact:
+        if weights := sentences.QUANT.get(status.quant):
+            # Its class: exact within it, and other text than with weights of 16 bits.
+            return f"same text as one device with {weights} ({status.quant}), not as with 16-bit ones"
         return "same text as one device"
     return "text may differ by split"
 

@@ -157,6 +157,15 @@ def test_a_gpu_that_torch_does_not_see() -> None:
     assert one(device.judge(Device(facts=facts(kind="cuda"), nvidia=True)), "device").mark == "ok"
 
 
+def test_an_accelerator_that_failed_its_trial() -> None:
+    """DESIGN section 5: the engine falls back to the CPU by itself, and says so."""
+    note = "mps is not used, since a small trial on it failed (ArithmeticError: wrong numbers)."
+    found = one(device.judge(Device(facts=facts(note=note), nvidia=True)), "device")
+    assert found.mark == "warn"
+    assert found.result == f"cpu: Some CPU; {note[:-1]}"
+    assert "POOLED_DEVICE=cpu" in found.todo
+
+
 def test_a_shard_that_fails() -> None:
     [found] = device.judge(Device(problem="A library cannot be imported here: x.", step="Run: pip install x"))
     assert (found.mark, found.todo) == ("fail", "Run: pip install x")

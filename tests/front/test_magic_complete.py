@@ -53,6 +53,7 @@ def test_verbs_and_options(shell: InteractiveShell) -> None:
     [
         ("%pooled host m --split ", {"speed", "memory", "alone"}),
         ("%pooled host m --kv ", {"f16", "q8"}),
+        ("%pooled host m --quant ", {"int8", "int4"}),
         ("%pooled host m --draft o", {"off", "org/small"}),
         ("%pooled host m --split=", {"speed", "memory", "alone"}),
         ("%pooled join X --role w", {"worker"}),

@@ -51,6 +51,18 @@ def test_how_a_room_computes_is_said() -> None:
         assert text.splitlines()[1] == words
 
 
+def test_what_this_device_computes_with() -> None:
+    """DESIGN section 5: where the engine's own layers lie and how they run is said, and never as markup."""
+    runs = "cuda:0 (24 layers) · CUDA graphs"
+    text = show.status_text(room(model="m", label="m", runs=runs))
+    assert text.splitlines()[2] == f"Computes here: {runs}"
+    assert "Computes here" not in show.status_text(room(model="m", runs=""))
+    assert "Computes here" not in show.status_text(room(model="m", runs=runs, state="closed"))
+    shown = show.status_bundle(room(model="m", runs="<b>x</b>\x1b[2J"))
+    assert "<b>x" not in shown["text/html"]
+    assert "\x1b" not in shown["text/plain"]
+
+
 def test_what_is_known_of_a_link() -> None:
     """CASES, Devices: the wire's time as it is measured; what says nothing is not shown."""
     me = device("a", layers=(0, 10), me=True)

@@ -75,6 +75,16 @@ def test_the_dtype_is_one_that_every_chain_device_runs() -> None:
     assert make_deal(both[:1], "h", model, split="memory", ctx=256, exact=True).dtype == "bfloat16"
 
 
+@pytest.mark.parametrize(
+    ("kinds", "cols"),
+    [("cuda cuda", 256), ("mps xpu", 256), ("xpu", 256), ("cuda cpu", COLS_CPU), ("cpu mps", COLS_CPU)],
+)
+def test_prompt_frames_are_wide_where_no_cpu_is_in_the_chain(kinds: str, cols: int) -> None:
+    """DESIGN section 5, rule 3: as wide as a CPU likes where the chain has one, 256 on GPUs."""
+    members = [member("hab"[i], device=kind) for i, kind in enumerate(kinds.split())]
+    assert make_deal(members, "h", MODEL, split="memory", ctx=256, exact=True).cols == cols
+
+
 def test_rooms_of_several_sigs_say_so() -> None:
     """DESIGN section 5, rule 5: bits agree within one ``sig``."""
     mixed = [member("h"), member("a", sig="other")]

@@ -70,6 +70,7 @@ async def test_settings_of_its_creator_hold(data: Path) -> None:
         ctx=512,
         exact=False,
         kv="q8",
+        quant="int8",
         draft="off",
         split="memory",
         lend=1.5,
@@ -88,7 +89,7 @@ async def test_settings_of_its_creator_hold(data: Path) -> None:
     assert (back.mesh.server, back.invite().link) == (server, link)
     await until(lambda: back.status().state == "online")
     now = back.status()
-    same = ("code", "settings", "ctx", "exact", "kv", "drafts", "gate", "dtype", "newest", "label")
+    same = ("code", "settings", "ctx", "exact", "kv", "quant", "drafts", "gate", "dtype", "newest", "label")
     assert [getattr(now, one) for one in same] == [getattr(before, one) for one in same]
     assert [(d.name, d.lends_gb, d.layers) for d in now.devices] == [("ana", 1.5, (0, 6))]
     assert back._settings.split == "memory"

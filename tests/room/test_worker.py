@@ -48,10 +48,28 @@ def test_exactly_what_it_holds_is_ready_at_once() -> None:
     run(scenario, lambda: ToyShard(delay=1.0))
 
 
+@pytest.mark.parametrize(("after", "n"), [("next", 3), ("host", 1)])
+def test_only_the_last_worker_returns_the_last_column_alone(after: str, n: int) -> None:
+    """PROTOCOL section 7: "the head runs on the last column only": between workers all columns travel."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.worker.load(load(1, after=after))
+        await asyncio.sleep(1)
+        data = struct.pack("<12I", *range(12))
+        frame = Frame(Kind.HIDDEN_B, 0, 3, data, Encoding.F32, reset=True, epoch=1, last=True)
+        bench.worker.on_frame("before", frame)
+        await asyncio.sleep(1)
+        [(_, sent)] = bench.links.frames
+        assert (sent.n, sent.pos + sent.n, len(sent.payload)) == (n, 3, n * 16)
+
+    run(scenario)
+
+
 DIFFERENT: dict[str, dict[str, Any]] = {
     "range": {"lo": 1},
     "context": {"ctx": 256},
     "caches": {"kv": "q8"},
+    "weights": {"quant": "int8-row"},
     "dtype": {"dtype": "bfloat16", "enc": "bf16"},
     "columns": {"cols": 64},
     "width": {"width": 1},

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pooled_nb.errors import ModelNotSupported
+from pooled_nb.shard import accelerators
 from pooled_nb.shard import device as device_module
 from pooled_nb.shard import engine as engine_module
 from pooled_nb.shard import threads as threads_module
@@ -35,7 +36,7 @@ def threads():
 def test_facts_of_this_machine():
     """PROTOCOL section 3: ``meta``: memory, copy speed, native dtypes, sig."""
     first, second = device_facts(), device_facts()
-    assert first.kind in ("cuda", "cpu")
+    assert first.kind in ("cuda", "mps", "xpu", "cpu")
     assert first.name
     assert first.total_gb >= first.free_gb > 0
     assert first.gbps > 0
@@ -48,14 +49,18 @@ def test_facts_of_this_machine():
 
 def test_facts_are_those_of_the_device_that_computes(monkeypatch):
     """PROTOCOL section 3: a machine with an accelerator that the engine does not use is its CPU."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    monkeypatch.setattr(accelerators, "_tried", {})
+    monkeypatch.setattr(accelerators, "is_here", lambda kind: kind == "mps")
     assert device_module.device_kind() == engine_module._device("auto") == "cpu"
-    assert device_facts().kind == "cpu"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert device_module.device_kind() == engine_module._device("auto") == "cuda"
+    facts = device_facts()
+    assert facts.kind == "cpu"
+    assert facts.note.startswith("mps is not used, since a small trial on it failed (")
+    monkeypatch.setattr(accelerators, "_tried", {})
+    monkeypatch.setattr(accelerators, "trial", lambda place, dtype: None)
+    assert device_module.device_kind() == engine_module._device("auto") == "mps"
     assert engine_module._device("cpu") == "cpu"
+    with pytest.raises(ModelNotSupported, match="no device 'cuda'"):
+        engine_module._device("cuda")
 
 
 def test_versions_out_of_range_are_named(monkeypatch):
@@ -85,6 +90,23 @@ def test_several_gpus_of_one_kernel_count_together(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: "NVIDIA T4")
     assert device_module._memory("cuda") == (16 * 10**9, 12 * 10**9)
     assert device_module._name("cuda") == "NVIDIA T4 ×2"
+
+
+def test_several_gpus_of_one_model_have_its_sig(monkeypatch):
+    """DESIGN section 5, rule 5: bits depend on the model of GPU under a layer, so each model counts."""
+    cards = ["A", "A"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: cards[i])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda i: (9, 0))
+    monkeypatch.setattr(device_module, "signature", lambda place, d: f"{cards[int(place[-1])]} in {d}")
+
+    def sig(*names):
+        cards[:] = names
+        return device_module._sig("cuda", ["float32", "float16", "bfloat16"])
+
+    assert sig("A") == sig("A", "A")
+    assert sig("A", "B") == sig("B", "A", "B")
+    assert len({sig("A"), sig("B"), sig("A", "B")}) == 3
 
 
 MEMORY = {

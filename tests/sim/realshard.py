@@ -114,20 +114,21 @@ class LentEngine(Engine):
         self._mark = (spec.lo, spec.hi, spec.ends, spec.ctx, spec.width, spec.cols, spec.exact, spec.kv)
         shelf = self._shelf.setdefault(self._mark, [])
         if shelf:
-            self._stage, self._ends, self._dtype, self._embeds = shelf.pop()
+            self._stage, self._ends, self._dtype, self._embeds, self._handover, self._drawer = shelf.pop()
             self._need().lane = Lane(self._need().rules)
             self._need().keep(None, None, {})
             progress(100, "ready")
             return Loaded(weights=1, cache=1, seconds=0.0, placed="sim")
-        return structs.replace(super().load(spec, folder, progress), seconds=0.0)
+        return structs.replace(super().load(spec, folder, progress), seconds=0.0, layer_ms=0.0)
 
     def unload(self, *, keep: bool = False) -> None:
         """Back to the shelf."""
         if self._stage is None:
             return
         self._stage.clear()
-        self._shelf[self._mark].append((self._stage, self._ends, self._dtype, self._embeds))
-        self._stage = self._ends = self.on_spare = None
+        held = (self._stage, self._ends, self._dtype, self._embeds, self._handover, self._drawer)
+        self._shelf[self._mark].append(held)
+        self._stage = self._ends = self._drawer = self.on_spare = None
 
     def relieve(self, error: BaseException) -> None:
         """Nothing is freed here."""

@@ -160,6 +160,12 @@ def test_facts_and_the_promise() -> None:
     )
     hostile = room_state(status("online", kv="<b>", drafts="<b>"), "host")
     assert hostile["facts"] == host["facts"]
+    fast = room_state(status("online", runs="cuda:0 (30 layers) · CUDA graphs"), "host")
+    assert fast["facts"] == (
+        "30 layers · bfloat16, exact · 0.3 GB · cuda:0 (30 layers) · CUDA graphs · you host"
+    )
+    assert "cuda" not in room_state(status("loading", runs="cuda:0 (30 layers)"), "host")["facts"]
+    assert len(room_state(status("online", runs="x" * 5_000), "host")["facts"]) < 250
     guest = room_state(status("open", [], layers=0, dtype="", need_gb=0.0), "guest")
     assert guest["facts"] == "you are a guest"
 

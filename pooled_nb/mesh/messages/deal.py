@@ -139,6 +139,8 @@ class LayersHeld(Message, frozen=True, kw_only=True):
     """*(nb)* torch name of what the room computes in."""
     kv: Annotated[str, Meta(max_length=8)] | None = None
     """*(nb)* How caches are kept, as in ``ai-load``."""
+    quant: Annotated[str, Meta(max_length=40)] | None = None
+    """*(nb)* How linear weights are kept: the class, as in ``ai-load``."""
 
 
 @message("ai-ready-all")
