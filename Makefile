@@ -78,7 +78,7 @@ test-kernels: $(VENV)/.ready-test chromium  ## the notebook parts with several v
 
 # A process for each of them has a context of its own on the device.
 test-gpu: $(if $(GPU_PYTHON),,$(VENV)/.ready-test)  ## what needs a CUDA device; GPU_PYTHON=python3: a Python that has all of it
-	POOLED_TEST_DEVICE=cuda $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -n logical --maxprocesses=8 $(GPU_TESTS)
+	POOLED_TEST_DEVICE=cuda $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -p no:benchmark -n logical --maxprocesses=8 $(GPU_TESTS)
 
 fuzz: $(VENV)/.ready-test                 ## what comes from the network, N=1000000 times nearly right
 	$(BIN)/python -m tests.fuzz.runs --n $(or $(N),1000000)

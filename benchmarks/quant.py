@@ -86,14 +86,14 @@ def _int4_back(weight: torch.Tensor) -> Product:
 
 
 def _int8_triton(weight: torch.Tensor) -> Product:
-    from benchmarks.quant_triton import int8_product
+    from pooled_nb.shard.quant.products import int8_product
 
     numbers, scales = to_rows(weight)
     return lambda rows: int8_product(rows, numbers, scales)
 
 
 def _int4_triton(weight: torch.Tensor) -> Product:
-    from benchmarks.quant_triton import int4_product
+    from pooled_nb.shard.quant.products import int4_product
 
     numbers, scales, zeros = to_groups(weight, GROUP)
     halves = pack_halves(numbers, GROUP)

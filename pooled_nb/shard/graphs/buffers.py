@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from pooled_nb.shard.frames import Placed
@@ -42,7 +43,8 @@ class Buffers:
         self.finite = torch.ones(rows, dtype=torch.bool, device=device)
         self._flags = torch.ones(rows, dtype=torch.bool, pin_memory=pinned)
         self._sent = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
-        self._places = torch.arange(rows)
+        self._host = self._said.numpy()  # the same memory: torch takes 5 us for what numpy does in one
+        self._places = np.arange(rows)
 
     def fill(self, given: torch.Tensor, placed: Placed) -> None:
         """Bring a frame to its place.
@@ -55,21 +57,21 @@ class Buffers:
         n, pos = placed.n, placed.pos
         if self._sent is not None:
             self._sent.synchronize()  # what was said before is still on its way, maybe
-        said = self._said
+        said = self._host
         places = self._places + pos
         # A pad repeats the last real column, and stands where that stands: no position is past what the
         # model knows.
-        torch.clamp(places, max=pos + n - 1, out=said[_POSITIONS])
-        said[_TARGETS, :n].copy_(places[:n])
-        said[_TARGETS, n:].fill_(self._spare)
+        said[_POSITIONS] = np.minimum(places, pos + n - 1)
+        said[_TARGETS, :n] = places[:n]
+        said[_TARGETS, n:] = self._spare
         if given.is_floating_point():
             self.states[:n].copy_(given, non_blocking=True)
             if n < self.rows:
                 self.states[n:].copy_(self.states[n - 1 : n].expand(self.rows - n, -1))
         else:
-            said[_TOKENS, :n].copy_(given)
-            said[_TOKENS, n:].fill_(said[_TOKENS, n - 1])
-        self._numbers.copy_(said, non_blocking=True)
+            said[_TOKENS, :n] = given.cpu().numpy()
+            said[_TOKENS, n:] = said[_TOKENS, n - 1]
+        self._numbers.copy_(self._said, non_blocking=True)
         if self._sent is not None:
             self._sent.record()
 

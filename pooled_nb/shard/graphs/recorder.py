@@ -7,6 +7,7 @@ nothing that changes, and must not wait for the device.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class CudaRecorder:
         raise NoGraph(words)
 
     def _record(self, run: Callable[[], None]) -> Callable[[], None]:
-        now, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        now, side = torch.cuda.current_stream(), _side(torch.cuda.current_device())
         side.wait_stream(now)
         with torch.cuda.stream(side):
             for _ in range(_WARM):
@@ -74,9 +75,15 @@ class CudaRecorder:
         now.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Threads of this process that read and watch pipes do nothing on the device.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode="thread_local"):
             run()
         return graph.replay
+
+
+@functools.cache
+def _side(device: int) -> torch.cuda.Stream:
+    """The stream that all recording happens on: cuBLAS keeps a workspace (32 MiB) for each it has seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def recorder_for(device: torch.device) -> Recorder | None:

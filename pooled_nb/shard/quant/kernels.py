@@ -1,20 +1,21 @@
-"""Small Triton products with weights in 8 and 4 bits, to measure beside torch's: the engine uses none yet.
+"""Triton products with weights that stay in 8 or 4 bits. Imported only where Triton is there.
 
 One program computes up to 16 rows of some columns that come out, over the whole row in a fixed order, so that
-a row's bits depend on no other row.
+a row's bits depend on no other row. Sums are in float32, and scaled before they are rounded.
 """
 
+# Names in a kernel are Triton's: upper case for sizes and for what is compiled in.
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 import triton
 import triton.language as tl
 
-ROWS, COLUMNS = 16, 32
-
 
 @triton.jit
-def _int8(x, w, s, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def int8(x, w, s, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) -> Any:
+    """Rows times int8 numbers, each row of which has a scale."""
     m = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), dtype=tl.float32)
@@ -29,7 +30,8 @@ def _int8(x, w, s, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
 
 
 @triton.jit
-def _int4(x, w, s, z, out, M, N, K, G: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def int4(x, w, s, z, out, M, N, K, G: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr) -> Any:
+    """Rows times numbers of 4 bits: a group's first half in the low bits, its second in the high ones."""
     m = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     half = tl.arange(0, G // 2)
@@ -48,25 +50,3 @@ def _int4(x, w, s, z, out, M, N, K, G: tl.constexpr, BM: tl.constexpr, BN: tl.co
         total = tl.dot(low, first.to(low.dtype), total)
         total = tl.dot(high, second.to(low.dtype), total)
     tl.store(out + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
-
-
-def int8_product(rows: torch.Tensor, numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """``rows [M, K]`` times int8 ``numbers [N, K]`` with a scale a row."""
-    (M, K), N = rows.shape, numbers.shape[0]
-    out = torch.empty((M, N), dtype=rows.dtype, device=rows.device)
-    grid = (triton.cdiv(N, COLUMNS), triton.cdiv(M, ROWS))
-    _int8[grid](rows, numbers, scales, out, M, N, K, BM=ROWS, BN=COLUMNS, BK=128, num_warps=4, num_stages=4)
-    return out
-
-
-def int4_product(
-    rows: torch.Tensor, halves: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, group: int
-) -> torch.Tensor:
-    """``rows [M, K]`` times ``halves [N, K / 2]`` of `numbers.pack_halves`."""
-    (M, K), N = rows.shape, halves.shape[0]
-    out = torch.empty((M, N), dtype=rows.dtype, device=rows.device)
-    grid = (triton.cdiv(N, COLUMNS), triton.cdiv(M, ROWS))
-    _int4[grid](
-        rows, halves, scales, zeros, out, M, N, K, G=group, BM=ROWS, BN=COLUMNS, num_warps=4, num_stages=4
-    )
-    return out
