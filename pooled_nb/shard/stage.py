@@ -23,6 +23,7 @@ from pooled_nb.shard.door import Columns, Control
 from pooled_nb.shard.faults import no_memory
 from pooled_nb.shard.frames import Act, Drop, Lane, Load, Placed, Restart, Rollback, Rules, Save
 from pooled_nb.shard.graphs import Recorder, Segment, building, recorder_for
+from pooled_nb.shard.handover import all_finite
 from pooled_nb.shard.state import StateLayer
 
 OTHER_DTYPE = "Start the room in another dtype (bfloat16 or float32), or check the model's files."
@@ -127,7 +128,7 @@ class Stage:
         WrongNumbers
             NaN or infinity arrived or was produced; the caches are cleared, as by any failure on the way.
         """
-        if given.is_floating_point() and not bool(torch.isfinite(given).all()):
+        if given.is_floating_point() and not all_finite(given):
             self.clear()
             raise WrongNumbers(
                 f"NaN or infinity arrived here, before layer {self.lo + 1}.",
@@ -186,7 +187,8 @@ class Stage:
         """Run a frame: its real columns, good until the next frame, and whether they are finite."""
         if self._segment is None:
             real = self._run(given, placed)[: placed.n]
-            return real, bool(torch.isfinite(real).all())
+            finite = all_finite(real) if real.device.type == "cpu" else bool(torch.isfinite(real).all())
+            return real, finite
         if not self.rules.exact:
             # Few numbers of rows, so that few kinds of frames are recorded.
             placed = replace(placed, rows=1 << (placed.n - 1).bit_length())
