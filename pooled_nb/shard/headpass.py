@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from pooled_nb.shard.drawing import facts_of
+from pooled_nb.shard.faults import no_memory
 from pooled_nb.shard.graphs.recorder import NoGraph, Recorder
+from pooled_nb.shard.graphs.segment import same_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +81,16 @@ class HeadPass:
         return scores
 
     def _record(self, recorder: Recorder, given: torch.Tensor, plain: Scores) -> None:
-        self._given, self._logits = given.clone(), torch.empty_like(plain.logits)
-        self._facts = torch.empty_like(plain.facts)
         try:
+            self._given, self._logits = given.clone(), torch.empty_like(plain.logits)
+            self._facts = torch.empty_like(plain.facts)
             replay = recorder.record(self._run)
             replay()
-            # As whole numbers: NaN is no other number than NaN then.
-            if torch.equal(self._logits.view(torch.int32), plain.logits.view(torch.int32)):
+            if same_bits(self._logits, plain.logits):
                 self._replay = replay
-        except NoGraph:
-            pass
+        except (NoGraph, RuntimeError) as error:
+            if not isinstance(error, NoGraph) and not no_memory(error):
+                raise
         if self._replay is None:
             self._given = self._logits = self._facts = torch.empty(0)
 

@@ -21,7 +21,7 @@ DIM, INNER, HEADS, GROUPS, HEAD = 512, 1536, 8, 4, 64
 VOCAB = 2048
 WIDTH = 16
 """Rows of generated text."""
-COLS = {"cpu": (64,), "cuda": (32, 64, 128, 256)}
+COLS = {"cpu": (64,), "other": (32, 64, 128, 256)}
 """Rows of prompt frames: a room takes the widest that all its devices run, so an accelerator runs each."""
 
 
@@ -121,9 +121,9 @@ def signature(device: str, dtype: str) -> str:
     fused = ready.available(torch.device(device), kind)
     # The order of sums in the model's own code is transformers'; another version may have another.
     versions = [_release(str(module.__version__)) for module in (torch, transformers)] + [OWN]
-    versions += [ready.version()] if fused else []
+    versions += [ready.version(torch.device(device))] if fused else []
     digest = hashlib.sha256(" ".join((dtype, *versions)).encode())
-    for rows in (WIDTH, *COLS.get(torch.device(device).type, COLS["cpu"])):
+    for rows in (WIDTH, *COLS["cpu" if device == "cpu" else "other"]):
         x = _fixed(rows, DIM, 9).to(device, kind)
         for _ in range(2):
             x = layer(x)

@@ -68,6 +68,11 @@ class _Never:
         raise NoGraph("too little memory is left for CUDA graphs")
 
 
+class _Full:
+    def record(self, run: Callable[[], None]) -> Callable[[], None]:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 MiB.")
+
+
 class _Otherwise(TapeRecorder):
     """A graph whose kernels round otherwise."""
 
@@ -82,7 +87,7 @@ class _Otherwise(TapeRecorder):
         return other
 
 
-@pytest.mark.parametrize("recorder", [_Never(), _Otherwise(), None])
+@pytest.mark.parametrize("recorder", [_Never(), _Full(), _Otherwise(), None])
 def test_without_a_graph_it_runs_plainly(recorder: TapeRecorder | None, tiny_model: Make) -> None:
     """CASES: memory that runs out, and a graph that gives other bits: then there is none, and no fault."""
     engine = load(tiny_model("llama"))

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from pooled_nb.errors import ModelNotSupported
+from pooled_nb.errors import ModelNotSupported, ModelTooBig
 from pooled_nb.shard import stage as stage_module
 from pooled_nb.shard.fused import families, fuse, ready
+from pooled_nb.shard.quant import products
 from tests.shard.conftest import Make
 from tests.shard.runs import BUCKET, Chain, first_difference, load, roles, some_tokens
 
@@ -113,6 +114,49 @@ class _Again:
 
     def record(self, run: Callable[[], None]) -> Callable[[], None]:
         return run
+
+
+@pytest.mark.parametrize("what", [ready._tried, products._right])
+def test_memory_that_runs_out_is_no_reason(what: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes, and the device's sig stands for fused layers: a load fails in words, the next tries."""
+
+    def full(device: Any, dtype: Any) -> bool:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+
+    monkeypatch.setattr(ready, "on", lambda device: contextlib.nullcontext())
+    what.cache_clear()
+    try:
+        for module in (ready, products):
+            monkeypatch.setattr(module, "works", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            what(CPU, torch.float16)
+        for module in (ready, products):
+            monkeypatch.setattr(module, "works", lambda device, dtype: True)
+        assert what(CPU, torch.float16) in ("", True)
+    finally:
+        what.cache_clear()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_layers_that_do_not_lie_whole_on_a_gpu_that_fuses(
+    exact: bool, tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DESIGN section 5, rule 5: transformers' layers would give bits that its sig does not stand for."""
+
+    def offload(layers: Any) -> None:
+        layers[0].mlp._hf_hook = object()
+
+    monkeypatch.setattr(stage_module, "recorder_for", lambda device: _Again())
+    monkeypatch.setattr("pooled_nb.shard.engine.pack_all", offload)
+    words = "plain layers: they lie on several devices"
+    assert load(tiny_model("llama"), exact=exact)._need().runs == words
+    monkeypatch.setattr(ready, "why_not", lambda device, dtype: "")
+    assert load(tiny_model("olmo2"), exact=exact)._need().runs == words
+    if not exact:
+        assert load(tiny_model("llama"), exact=exact)._need().runs == words
+        return
+    with pytest.raises(ModelTooBig, match="do not fit into this GPU's free memory"):
+        load(tiny_model("llama"))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pooled_nb.shard import stage as stage_module
 from pooled_nb.shard.door import Control
 from pooled_nb.shard.engine import Engine
 from pooled_nb.shard.graphs import NoGraph, Recorder, building
+from pooled_nb.shard.graphs.segment import same_bits
 from tests.shard.conftest import Make
 from tests.shard.runs import BUCKET, Chain, first_difference, load, roles, some_tokens
 from tests.shard.tape import TapeRecorder
@@ -212,3 +213,45 @@ def test_fast_mode_records_few_kinds_of_frames(tiny_model: Make, tape: TapeRecor
     segment = engine._need()._segment
     assert segment is not None
     assert {rows for rows, _ in segment._graphs} == {1, 2, 4, 8, 16, 32}
+
+
+def test_a_graph_found_wrong_in_a_conversation_leaves_nothing_behind(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it wrote of the frame is written again: the frame's own columns are right afterwards."""
+
+    class Spoils:
+        def __init__(self) -> None:
+            self.good, self.stage, self.spoil = TapeRecorder(), None, False
+
+        def record(self, run: Any) -> Any:
+            replay = self.good.record(run)
+            if not self.spoil:
+                return replay
+            stage: Any = self.stage
+
+            def spoiled() -> None:
+                replay()
+                at = stage._segment.buffers(16).targets
+                for layer in stage.slab.slabs:
+                    layer.store.keys.index_fill_(2, at, 7.0)
+                stage._segment.buffers(16).out.add_(1)
+
+            return spoiled
+
+    recorder = Spoils()
+    whole = Chain([load(tiny_model("llama"))]).run(some_tokens(300), roles(258, 42))
+    _record_by(monkeypatch, recorder)
+    with monkeypatch.context() as here:
+        here.setattr(building, "WARM", BUCKET)
+        engine = load(tiny_model("llama"))
+    recorder.stage, recorder.spoil = engine._need(), True
+    found = Chain([engine]).run(some_tokens(300), roles(258, 42))
+    assert first_difference(found, whole) is None
+    assert engine._need()._segment.why == "a CUDA graph of its layers gives other numbers"
+
+
+def test_nan_is_not_zero() -> None:
+    one = torch.tensor([1.0, torch.nan])
+    assert same_bits(one, one.clone())
+    assert not same_bits(one, one.nan_to_num())

@@ -13,7 +13,18 @@ from pooled_nb.shard.fused import families, ready
 from pooled_nb.shard.fused.body import Body
 from pooled_nb.shard.kv import PlainStore
 
-__all__ = ["Body", "fuse"]
+__all__ = ["Body", "fuse", "would"]
+
+
+def would(
+    base: Any,
+    layers: Sequence[nn.Module],
+    windows: Sequence[int | None],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> bool:
+    """Whether layers of this kind are fused on this device, if they lie on it whole."""
+    return ready.available(device, dtype) and not families.why_not(base, layers, windows)
 
 
 def fuse(
@@ -24,10 +35,10 @@ def fuse(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Body | None, str]:
-    """Fuse layers, if they are of a family that can be.
+    """Fuse layers that lie on one device, if they are of a family that can be.
 
     It depends on the device, the dtype, the model's class and the room's rules alone: devices of one ``sig``
-    decide alike, whatever range they hold.
+    decide alike, whatever range they hold. Memory that runs out is an error, and no reason.
 
     Returns
     -------

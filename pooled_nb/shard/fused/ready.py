@@ -8,15 +8,21 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from pooled_nb.shard.faults import no_memory
+
 _VERSION = "fused1"
 """Of their arithmetic: another one when its bits change."""
 
 
-def version() -> str:
-    """What their bits hang on beside the device: our kernels, and what compiles them."""
+def version(device: torch.device) -> str:
+    """What their bits hang on: our kernels, what compiles them, and the shared memory that decides
+    which heads fit (`too_large`).
+    """
     import triton
 
-    return f"{_VERSION} triton {triton.__version__}"
+    facts = torch.cuda.get_device_properties(device)
+    shared = getattr(facts, "shared_memory_per_block_optin", 0)
+    return f"{_VERSION} triton {triton.__version__} {shared}"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
@@ -46,6 +52,8 @@ def _tried(device: torch.device, dtype: torch.dtype) -> str:
             good = works(device, dtype)
         return "" if good else "fused layers give wrong numbers here"
     except Exception as error:  # Triton raises classes of its own, and what a C compiler says
+        if no_memory(error):
+            raise  # it passes; and a device that fuses no more has another sig
         lines = str(error).strip().splitlines()
         words = (lines[0] if lines else type(error).__name__)[:120].rstrip(".")
         return f"Triton does not run here: {type(error).__name__}: {words}"
@@ -64,6 +72,8 @@ def too_large(device: torch.device, dtype: torch.dtype, heads: int, groups: int,
                 positions = torch.arange(rows, device=device)
                 ops.attend(q, keys, keys, positions, 512, 1.0)
     except Exception as error:  # a class of Triton's own
+        if no_memory(error):
+            raise
         return f"heads of {size} numbers do not fit this GPU ({type(error).__name__})"
     return ""
 

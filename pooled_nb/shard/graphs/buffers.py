@@ -86,8 +86,3 @@ class Buffers:
         if self._sent is not None:
             torch.cuda.current_stream().synchronize()
         return bool(self._flags[:n].all())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return sum(t.nbytes for t in (self._numbers, self.states, self.out, self.finite))

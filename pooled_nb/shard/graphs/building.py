@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pooled_nb.errors import ModelNotSupported
+from pooled_nb.errors import ModelNotSupported, ModelTooBig
 from pooled_nb.shard import fused, probe
 from pooled_nb.shard.cache import Slab
 from pooled_nb.shard.door import BUCKET
@@ -18,7 +18,7 @@ from pooled_nb.shard.faults import no_memory
 from pooled_nb.shard.frames import Placed, Rules
 from pooled_nb.shard.graphs.buffers import Buffers
 from pooled_nb.shard.graphs.recorder import Recorder
-from pooled_nb.shard.graphs.segment import Body, Segment
+from pooled_nb.shard.graphs.segment import Body, Segment, same_bits
 from pooled_nb.shard.masks import Plan
 from pooled_nb.shard.state import StateLayer
 
@@ -77,9 +77,21 @@ def segment_of(
     ------
     ModelNotSupported
         Fused layers give other numbers than they should.
+    ModelTooBig
+        Fused layers would run here, and some of the range lies in main memory: transformers' layers would
+        give other bits than this device's sig stands for.
     """
-    if why := _unfit(own):
-        return None, f"plain layers: {why}"
+    if any(isinstance(layer, StateLayer) and layer.slots for layer in own.slab.slabs) or own.mixes:
+        return None, "plain layers: this model keeps running states"
+    if any(hasattr(module, "_hf_hook") for module in own.base.modules()):
+        if own.rules.exact and fused.would(
+            own.base, list(own.layers), own.plan.windows, own.dtype, own.device
+        ):
+            raise ModelTooBig(
+                "These layers do not fit into this GPU's free memory, and an exact room computes them there.",
+                "Let this device lend less, free its memory, or set POOLED_FUSED=0: a class of its own.",
+            )
+        return None, "plain layers: they lie on several devices"
     tokens = not sample.is_floating_point()
     body, why = fused.fuse(own.base, list(own.layers), own.slab, own.plan.windows, own.dtype, own.device)
     if body is None and recorder is None:
@@ -102,15 +114,6 @@ def segment_of(
         return None, f"plain layers: {segment.why}"
     layers = "fused layers" if body is not None else f"transformers' layers ({why})"
     return segment, f"{'CUDA graphs' if segment.records else f'no CUDA graphs: {segment.why}'}, {layers}"
-
-
-def _unfit(own: Layers) -> str:
-    """Why these layers cannot be run so; empty where they can be tried."""
-    if own.mixes or any(isinstance(layer, StateLayer) and layer.slots for layer in own.slab.slabs):
-        return "this model keeps running states"
-    if any(hasattr(module, "_hf_hook") for module in own.base.modules()):
-        return "they lie on several devices"
-    return ""
 
 
 def _buffers(own: Layers, rows: int) -> Buffers:
@@ -173,15 +176,13 @@ def _prove(own: Layers, body: fused.Body, plain: Plain, sample: torch.Tensor) ->
 
 
 def _agrees(segment: Segment, own: Layers, plain: Plain, sample: torch.Tensor) -> bool:
-    """Whether frames give the bits they give plainly, wherever they are."""
-    rows = max(_classes(own.rules)[:1])
-    n = min(rows, len(sample))
-    for placed in _places(rows, n):
-        given = sample[: placed.n]
-        wanted = plain(given, placed)[: placed.n].clone()
-        found = segment.run(given, placed)[: placed.n]
-        if not torch.equal(found.nan_to_num(), wanted.nan_to_num()):
-            return False
+    """Whether frames of each class give the bits they give plainly, at two places."""
+    for rows in _classes(own.rules):
+        for placed in _places(rows, min(rows, len(sample))):
+            given = sample[: placed.n]
+            wanted = plain(given, placed)[: placed.n].clone()
+            if not same_bits(segment.run(given, placed)[: placed.n], wanted):
+                return False
     return True
 
 

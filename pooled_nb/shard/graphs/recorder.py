@@ -69,10 +69,13 @@ class CudaRecorder:
     def _record(self, run: Callable[[], None]) -> Callable[[], None]:
         now, side = torch.cuda.current_stream(), _side(torch.cuda.current_device())
         side.wait_stream(now)
-        with torch.cuda.stream(side):
-            for _ in range(_WARM):
-                run()
-        now.wait_stream(side)
+        try:
+            with torch.cuda.stream(side):
+                for _ in range(_WARM):
+                    run()
+        finally:
+            # Also where it fails: what was begun still reads the buffers that the next frame fills.
+            now.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Threads of this process that read and watch pipes do nothing on the device.
         with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode="thread_local"):
