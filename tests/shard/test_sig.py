@@ -85,7 +85,7 @@ def test_it_notices_every_shape_that_a_room_runs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(functional, "linear", lambda x, weight: (rows.add(len(x)), linear(x, weight))[1])
     plain = signature("cpu", "float32")
     assert rows == {WIDTH, COLS_CPU, ends.ROWS}
-    assert {COLS_CPU, COLS_GPU} <= {*sig.COLS["cpu"], *sig.COLS["cuda"]}
+    assert {COLS_CPU, COLS_GPU} <= {*sig.COLS["cpu"], *sig.COLS["other"]}
     seen = {before, plain}
     for off in rows:
 
